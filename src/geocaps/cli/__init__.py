@@ -1,0 +1,54 @@
+"""The command line: parse, call, print. Exit codes: 0 done, 1 the work failed, 2 the call was wrong.
+
+Each verb is a typed function in a module of this package; heavy imports stand inside the functions, so that
+``geocaps --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from geocaps.errors import GeocapsError, UsageError
+
+
+def commands() -> dict[str, Any]:
+    """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
+    from geocaps.cli import bench, data
+
+    return {
+        "bench": bench.bench,
+        "data": {"info": data.info, "pack": data.pack, "download": data.download},
+    }
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point of the ``geocaps`` command and of ``python -m geocaps``."""
+    raise SystemExit(run(sys.argv[1:] if args is None else args))
+
+
+def run(args: list[str]) -> int:
+    """Runs one command line and returns its exit code (tyro itself exits with 2 on a wrong call)."""
+    import tyro
+
+    verbs: dict[str, Callable[..., None]] = commands()
+    try:
+        tyro.extras.subcommand_cli_from_dict(verbs, prog="geocaps", args=args, description=DESCRIPTION)
+    except UsageError as error:
+        return _fail(error, 2)
+    except GeocapsError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return _fail("stopped", 1)
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+def _fail(message: object, code: int) -> int:
+    sys.stderr.write(f"geocaps: {message}\n")
+    return code
+
+
+DESCRIPTION = "Parse 3D point clouds into part capsules and one object capsule, without labels, on a CPU."

@@ -1,0 +1,40 @@
+"""How verbs speak: results on standard output (one JSON object with ``--json``), everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+
+def console() -> Console:
+    """Where tables and sentences for people go."""
+    return Console(file=sys.stdout, highlight=False)
+
+
+def messages() -> Console:
+    """Where progress and warnings go, so that standard output stays clean."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """One JSON object on standard output. Not-a-number and infinity become null: strict JSON has neither."""
+    sys.stdout.write(json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
