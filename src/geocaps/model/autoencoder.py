@@ -1,0 +1,102 @@
+"""The whole model: points to parts to object, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from geocaps.model.agreement import vote_pose
+from geocaps.model.capsules import Capsules
+from geocaps.model.checks import require_points
+from geocaps.model.config import ModelConfig
+from geocaps.model.losses import chamfer
+from geocaps.model.objects import ObservedObject, PartsToObject
+from geocaps.model.parts import PointsToParts
+from geocaps.model.routing import Routing
+from geocaps.model.viewpoints import Starts, principal_starts, random_starts
+from geocaps.se3 import Pose
+
+
+@dataclass(frozen=True)
+class Parse:
+    """What the model sees in a batch of clouds ``[b, n, 3]``."""
+
+    parts: Capsules  # [b, j]
+    routing: Routing
+    object: Capsules  # [b]
+    candidates: Pose  # [b, s]: where each starting viewpoint was led
+    probability: Float[Tensor, "b s"]
+    valid: Bool[Tensor, "b s"]
+
+
+class GeometricCapsuleAutoencoder(nn.Module):
+    """PointsToParts and PartsToObject. Works in the normalised frame: centred clouds inside the unit sphere."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.parts = PointsToParts(config.parts)
+        self.object = PartsToObject(config.object, config.parts)
+
+    @torch.no_grad()
+    def parse(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Parse:
+        """Inference: part capsules, then the object capsule from every start and the choice among them.
+
+        Deterministic. Only the paper's ``random`` starts draw from a generator (a fixed one if none is given).
+        """
+        require_points(points, self.config.parts.parts)
+        result = self.parts(points)
+        starts = self.starts(points, generator)
+        return self.parse_parts(points, result.capsules, result.routing, starts)
+
+    def starts(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Starts:
+        if self.config.object.start == "principal":
+            return principal_starts(points, self.config.object.tie_ratio)
+        return random_starts(points, 1, generator or torch.Generator().manual_seed(0))
+
+    @torch.no_grad()
+    def parse_parts(self, points: Float[Tensor, "b n 3"], parts: Capsules, routing: Routing, starts: Starts) -> Parse:
+        """The second layer alone, from given part capsules (the paper rotates those in its Table 1)."""
+        observed = self.object.observe(parts[:, None], points[:, None])
+        first, *_ = scored = self._first_step(observed, starts)
+        candidates = vote_pose(
+            starts.pose @ Pose.from_network(first),
+            lambda z: self.object.pose_vote(observed, z),
+            self.config.object.voting_steps - 1,
+        )
+        percepts = self.object.percept_vote(observed, candidates)
+        if self.object.scores_starts:
+            log_p = starts.log_probabilities(scored[1])
+        else:
+            log_p = starts.log_probabilities(-self._misfit(points, candidates, percepts) / _MISFIT_SCALE)
+        probability = log_p.exp()
+        best = log_p.argmax(dim=1)
+        rows = torch.arange(len(points), device=points.device)
+        # The percepts agree on a symmetric object and the winner dominates on another: their mean is the consensus.
+        feature = (probability[..., None] * percepts).sum(1) if self.object.scores_starts else percepts[rows, best]
+        return Parse(parts, routing, Capsules(candidates[rows, best], feature), candidates, probability, starts.valid)
+
+    def _first_step(self, observed: ObservedObject, starts: Starts) -> tuple[Tensor, ...]:
+        if self.object.scores_starts:
+            return self.object.scored_pose_vote(observed, starts.pose)
+        return (self.object.pose_vote(observed, starts.pose),)
+
+    def _misfit(
+        self, points: Float[Tensor, "b n 3"], candidates: Pose, percepts: Float[Tensor, "b s d"]
+    ) -> Float[Tensor, "b s"]:
+        """Chamfer distance between the points and the object decoded from each candidate: choice by reconstruction."""
+        b, s = candidates.shape
+        flat = Capsules(candidates.map(lambda t: t.flatten(0, 1)), percepts.flatten(0, 1))
+        decoded = self.reconstruct(flat).flatten(1, 2)
+        return chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)
+
+    def reconstruct(self, capsule: Capsules) -> Float[Tensor, "b j m 3"]:
+        """Object capsule → part capsules U → points Y: the two-layer reconstruction."""
+        return self.parts.decode(self.object.decode(capsule))
+
+
+_MISFIT_SCALE = 1e-3
+"""Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""

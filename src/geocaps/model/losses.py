@@ -1,0 +1,71 @@
+"""Distances and losses, unreduced over the batch: the caller averages."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from geocaps.model.capsules import Capsules
+from geocaps.model.nearest import nearest_indices
+from geocaps.se3 import Pose
+
+
+def gather_points(points: Float[Tensor, "b m 3"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n 3"]:
+    return points.gather(1, index[..., None].expand(*index.shape, 3))
+
+
+def chamfer(x: Float[Tensor, "b n 3"], y: Float[Tensor, "b m 3"]) -> Float[Tensor, "b"]:
+    """Squared Chamfer distance of section 3.3: mean squared distance to the nearest, in both directions, added."""
+    to_x = (y - gather_points(x, nearest_indices(y, x))).square().sum(-1).mean(-1)
+    to_y = (x - gather_points(y, nearest_indices(x, y))).square().sum(-1).mean(-1)
+    return to_x + to_y
+
+
+def capsule_distance(u: Capsules, v: Capsules) -> Float[Tensor, "*batch"]:
+    """``d_caps`` of section 3.4: translation, 1 - ⟨r, r'⟩² (blind to a quaternion's sign), feature."""
+    translation = (u.pose.translation - v.pose.translation).square().sum(-1)
+    rotation = 1 - (u.pose.wxyz * v.pose.wxyz).sum(-1).square()
+    return translation + rotation + (u.feature - v.feature).square().sum(-1)
+
+
+def part_regression(decoded: Capsules, target: Capsules) -> Float[Tensor, "b"]:
+    """``L_part = Σ_j d_caps(u^j, t^j)``."""
+    return capsule_distance(decoded, target).sum(-1)
+
+
+def choice_agreement(
+    log_p_a: Float[Tensor, "b s"], log_p_b: Float[Tensor, "b s"], kernel: Float[Tensor, "b s s"]
+) -> Float[Tensor, "b"]:
+    """``-log Σ_kl p^A_k p^B_l κ_kl``: how unlikely two samplings are to choose the same viewpoint (ours).
+
+    ``κ`` says which start of A is which start of B: :func:`matching_starts`.
+    """
+    joint = log_p_a[:, :, None] + log_p_b[:, None, :]
+    return -torch.logsumexp((joint + kernel.clamp(min=1e-12).log()).flatten(1), dim=1)
+
+
+def matching_starts(starts_a: Pose, starts_b: Pose, width: float) -> Float[Tensor, "b s s"]:
+    """κ: a narrow kernel on the angle between start k of A and start l of B, ``[b, s]`` each, 1 at no angle."""
+    angle = starts_a[:, :, None].angle_to(starts_b[:, None, :])
+    return torch.exp(-0.5 * (angle / width).square())
+
+
+def pose_agreement(votes_a: Pose, votes_b: Pose, weight: Float[Tensor, "b s s"]) -> Float[Tensor, "b"]:
+    """Squared chordal distance between the voted poses of matching starts: they must land on the same pose (ours)."""
+    rotation_a, rotation_b = votes_a.rotation_matrix()[:, :, None], votes_b.rotation_matrix()[:, None]
+    rotation = (rotation_a - rotation_b).square().sum((-2, -1))
+    shift = (votes_a.translation[:, :, None] - votes_b.translation[:, None]).square().sum(-1)
+    return ((rotation + shift) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)
+
+
+def contrast(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
+    """InfoNCE in both directions: two samplings of one object together, those of other objects apart (ours).
+
+    Similarity is the negative mean squared difference times a learned scale, since features are matched by L2 distance.
+    """
+    similarity = -scale * (a[:, None] - b[None]).square().mean(-1)
+    match = torch.arange(len(a), device=a.device)
+    a_to_b = torch.nn.functional.cross_entropy(similarity, match, reduction="none")
+    b_to_a = torch.nn.functional.cross_entropy(similarity.mT, match, reduction="none")
+    return (a_to_b + b_to_a) / 2

@@ -1,0 +1,123 @@
+"""PartsToObject: Algorithm 2. Multi-View Agreement on part capsules gives one object capsule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from geocaps.model.capsules import Capsules
+from geocaps.model.config import ObjectConfig, PartsConfig
+from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity
+from geocaps.se3 import Pose
+
+
+@dataclass(frozen=True)
+class ObservedObject:
+    """The O of section 3.2: what the viewpoints look at.
+
+    ``parts`` is ``[b, v, j]``: v = 1 when all viewpoints see one decomposition, v = K when each sees its own.
+    ``points`` (``[b, v, n, 3]``) are seen beside the parts where the configuration says so.
+    """
+
+    parts: Capsules
+    points: Float[Tensor, "b v n 3"] | None
+
+
+class ObjectVote(nn.Module):
+    """Q or F of section 3.4: ``project(maxpool_j embed(v_j | z))``.
+
+    Past the paper, with ``look_points``, a second set embedding sees points in the same frame and is pooled beside the
+    parts: the decomposition into parts is one of many, the points are not.
+    """
+
+    def __init__(self, config: ObjectConfig, part_feature: int, outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        pose_inputs = 7 if config.part_pose == "quaternion" else 12
+        self.embed = embedding(part_feature + pose_inputs, config.width, config.blocks)
+        pooled = config.width
+        if config.look_points:
+            self.look = nn.Sequential(
+                nn.Linear(3, config.look_width // 4),
+                nn.ReLU(),
+                nn.Linear(config.look_width // 4, config.look_width // 2),
+                nn.ReLU(),
+                nn.Linear(config.look_width // 2, config.look_width),
+                nn.ReLU(),
+            )
+            pooled += 2 * config.look_width
+        self.project = projection(pooled, config.width, config.blocks, outputs)
+
+    def forward(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k outputs"]:
+        parts = observed.parts.observed_from(viewpoints[:, :, None])
+        pooled = self.embed(_part_input(parts, self.config.part_pose)).amax(dim=-2)
+        if observed.points is not None:
+            seen = self.look(viewpoints.observe(observed.points))
+            pooled = torch.cat([pooled, seen.amax(dim=-2), seen.mean(dim=-2)], dim=-1)
+        return self.project(pooled)
+
+
+def _part_input(parts: Capsules, part_pose: str) -> Float[Tensor, "b k j inputs"]:
+    """The concatenation of relative pose and feature. A matrix has no jump where the quaternion's sign flips."""
+    if part_pose == "quaternion":
+        pose = parts.pose.vector()
+    else:
+        pose = torch.cat([parts.pose.translation, parts.pose.rotation_matrix().flatten(-2)], dim=-1)
+    return torch.cat([pose, parts.feature.expand(*pose.shape[:-1], -1)], dim=-1)
+
+
+class PartsToObject(nn.Module):
+    """The second layer: voting networks Q and F, and the J part decoders G.
+
+    Where starts are chosen by agreement, Q has an eighth output: the score of the viewpoint that it votes from.
+    """
+
+    def __init__(self, config: ObjectConfig, parts: PartsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.scores_starts = config.choice == "agreement"
+        self.pose_network = ObjectVote(config, parts.feature, 8 if self.scores_starts else 7)
+        self.feature_network = ObjectVote(config, parts.feature, config.feature)
+        self.decoder = ParallelDecoders(
+            parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
+        )
+        self.contrast_log_scale = nn.Parameter(torch.zeros(()))
+        start_at_identity(self.pose_network.project)
+
+    def observe(self, parts: Capsules, points: Float[Tensor, "b v n 3"]) -> ObservedObject:
+        """What viewpoints will see of part capsules ``[b, v, j]`` and the points they came from."""
+        count = self.config.look_points
+        if count == 0:
+            return ObservedObject(parts, None)
+        available = points.shape[2]
+        seen = min(count, available)
+        # Every so-manieth point: clouds come in random or canonical order, so this is a fair sample of either.
+        index = (torch.arange(seen, device=points.device) * available) // seen
+        return ObservedObject(parts, points[:, :, index])
+
+    def pose_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k 7"]:
+        """``Δz = Q(V|z)``, raw."""
+        return self.pose_network(observed, viewpoints)[..., :7]
+
+    def scored_pose_vote(
+        self, observed: ObservedObject, viewpoints: Pose
+    ) -> tuple[Float[Tensor, "b k 7"], Float[Tensor, "b k"]]:
+        """The vote and the score of each viewpoint."""
+        out = self.pose_network(observed, viewpoints)
+        return out[..., :7], out[..., 7]
+
+    def percept_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k d"]:
+        """``f = F(V|z)``."""
+        return self.feature_network(observed, viewpoints)
+
+    def decode(self, capsule: Capsules) -> Capsules:
+        """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: equation 3 and Algorithm 2, lines 10–11.
+
+        Object capsules ``[b]`` to part capsules ``[b, j]``.
+        """
+        out = self.decoder(capsule.feature)
+        local = Capsules(Pose.from_network(out[..., :7]), out[..., 7:])
+        return local.placed_at(capsule.pose[:, None])

@@ -1,0 +1,174 @@
+"""PointsToParts: Algorithm 1. Points become J part capsules by decoding, routing and encoding in turn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from geocaps.model.agreement import Agreement, agree, perturbed_viewpoints
+from geocaps.model.capsules import Capsules
+from geocaps.model.checks import require_points
+from geocaps.model.config import PartsConfig
+from geocaps.model.folding import FoldingDecoder, grid_square, random_square
+from geocaps.model.losses import chamfer
+from geocaps.model.networks import embedding, projection, start_at_identity
+from geocaps.model.pooling import routed_max_pool
+from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
+from geocaps.points.frames import local_frames
+from geocaps.points.sampling import farthest_points
+from geocaps.se3 import Pose
+
+
+class RoutedVote(nn.Module):
+    """Q or F of section 3.3: ``project(maxpool_i R_ij embed(x_i | z))`` (equations 1 and 2)."""
+
+    def __init__(self, width: int, blocks: int, outputs: int) -> None:
+        super().__init__()
+        self.embed = embedding(3, width, blocks)
+        self.project = projection(width, width, blocks, outputs)
+
+    def forward(
+        self, points: Float[Tensor, "b n 3"], routing: Routing, viewpoints: Pose
+    ) -> Float[Tensor, "b j k outputs"]:
+        return self.project(routed_max_pool(self.embed, points, routing, viewpoints))
+
+
+@dataclass(frozen=True)
+class PartsResult:
+    """Part capsules ``[b, j]`` and the routing that they were last encoded with."""
+
+    capsules: Capsules
+    routing: Routing
+    agreement: Agreement
+
+
+class PointsToParts(nn.Module):
+    """The first layer: ``encode`` is Algorithm 1, ``decode`` its PartsToPointsDecoder, ``loss`` the Chamfer loss."""
+
+    square: Tensor
+
+    def __init__(self, config: PartsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.pose_vote = RoutedVote(config.width, config.blocks, 7)
+        self.feature_vote = RoutedVote(config.width, config.blocks, config.feature)
+        self.decoder = FoldingDecoder(config.feature, config.decoder_width, config.decoder_blocks, config.learn_sigma)
+        start_at_identity(self.pose_vote.project)
+        self.register_buffer("square", grid_square(config.decoded), persistent=False)
+
+    # ── where parts start ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def initial(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Capsules:
+        """Initial capsules: farthest points, features 0, rotations from local frames or random (section 3.3).
+
+        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper.
+        """
+        index = farthest_points(points, self.config.parts)
+        centers = points.gather(1, index[..., None].expand(*index.shape, 3))
+        if self.config.start == "frames":
+            pose = Pose.from_rotation(local_frames(points, centers, self.config.frame_radius), centers)
+        else:
+            rotations = Pose.random(*index.shape, generator=generator or _seeded())
+            pose = Pose(centers, rotations.wxyz.to(points))
+        return Capsules(pose, points.new_zeros(*index.shape, self.config.feature))
+
+    # ── Algorithm 1 ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forward(
+        self,
+        points: Float[Tensor, "b n 3"],
+        start: Capsules | None = None,
+        *,
+        iterations: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> PartsResult:
+        """PointsToParts(X, V, T): decode → route → encode, T times; gradient through the last encoding only.
+
+        With a generator the viewpoints are perturbed, the square is sampled and the consensus is noisy (training);
+        without one, one unperturbed view and a fixed grid (inference): deterministic.
+        """
+        require_points(points, self.config.parts)
+        parts = self.initial(points, generator) if start is None else start
+        iterations = self.config.iterations if iterations is None else iterations
+        with torch.no_grad():
+            for _ in range(iterations - 1):
+                parts = _capsules(self.encode(points, self.route(points, parts, generator), parts, generator))
+            routing = self.route(points, parts, generator)
+        agreement = self.encode(points, routing, parts.detach(), generator)
+        return PartsResult(_capsules(agreement), routing, agreement)
+
+    @torch.no_grad()
+    def route(
+        self, points: Float[Tensor, "b n 3"], parts: Capsules, generator: torch.Generator | None = None
+    ) -> Routing:
+        """Lines 2–5: decode every part and give each point to the surface that explains it."""
+        surfaces = self.decode(parts, generator)
+        return route(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
+
+    def encode(
+        self, points: Float[Tensor, "b n 3"], routing: Routing, parts: Capsules, generator: torch.Generator | None
+    ) -> Agreement:
+        """PointsToPartsEncoder(X, R, V) (lines 8–17): Multi-View Agreement for every part at once."""
+        if generator is None:
+            viewpoints = parts.pose[..., None]
+        else:
+            angle = math.radians(self.config.noise_degrees)
+            viewpoints = perturbed_viewpoints(
+                parts.pose, self.config.views, angle, self.config.noise_translation, generator
+            )
+        return agree(
+            viewpoints,
+            lambda z: self.pose_vote(points, routing, z),
+            lambda z: self.feature_vote(points, routing, z),
+            steps=self.config.voting_steps,
+            generator=generator,
+        )
+
+    def decode(self, parts: Capsules, generator: torch.Generator | None = None) -> Float[Tensor, "b j m 3"]:
+        """PartsToPointsDecoder(V): a random sample of the square in training, the fixed grid at inference."""
+        if generator is None:
+            square = self.square
+        else:
+            square = random_square(*parts.pose.shape, self.config.decoded, generator=generator).to(parts.feature)
+        return self.decoder.decode(parts, square)
+
+    def loss(self, points: Float[Tensor, "b n 3"], generator: torch.Generator) -> Float[Tensor, "b"]:
+        """The training loss of one batch: squared Chamfer between the points and the union of decoded surfaces.
+
+        A learned σ gets its gradient from the likelihood that the routing is made of (the decoded surfaces held fixed),
+        because no gradient passes through the routing itself.
+        """
+        result = self(points, generator=generator)
+        surfaces = self.decode(result.capsules, generator)
+        loss = chamfer(points, surfaces.flatten(1, 2))
+        if self.config.learn_sigma:
+            loss = loss + SIGMA_WEIGHT * self._negative_log_likelihood(points, result, surfaces.detach())
+        return loss
+
+    def _negative_log_likelihood(
+        self, points: Float[Tensor, "b n 3"], result: PartsResult, surfaces: Float[Tensor, "b j m 3"]
+    ) -> Float[Tensor, "b"]:
+        routing = result.routing
+        log_sigma = self.decoder.log_sigma(result.capsules.feature.detach(), self.config.log_sigma)
+        square = exact_square_distance(points, surfaces, routing.part, routing.point)
+        logits = log_likelihood(square, log_sigma.flatten()[routing.part])
+        expected = torch.zeros(routing.objects * routing.points, dtype=points.dtype, device=points.device)
+        expected = expected.index_add(0, routing.point, routing.weight * logits)
+        return -expected.view(routing.objects, routing.points).mean(-1)
+
+
+SIGMA_WEIGHT = 1e-3
+"""The likelihood is in nats and the Chamfer loss around 1e-3: this keeps the first from drowning the second."""
+
+
+def _capsules(agreement: Agreement) -> Capsules:
+    return Capsules(agreement.pose, agreement.feature)
+
+
+def _seeded() -> torch.Generator:
+    """Inference with random starts is still repeatable: the same draws for every call."""
+    return torch.Generator().manual_seed(0)

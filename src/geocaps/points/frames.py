@@ -1,0 +1,51 @@
+"""Frames that turn with the points: local reference frames for parts, principal axes for objects.
+
+Computed in float64 without gradient: they are starting points, and their exactness is what makes the whole encoding
+equivariant.
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+_TINY = 1e-12
+
+
+@torch.no_grad()
+def local_frames(
+    points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b j 3"], radius: float
+) -> Float[Tensor, "b j 3 3"]:
+    """Rotation of a local reference frame at each center; columns: tangent, bitangent, normal.
+
+    Normal: the direction of least spread of the neighbours within ``radius`` (weighted by 1 - d/radius), pointing away
+    from the cloud's centroid. Tangent: the direction of most spread, its sign from the neighbours' third moment.
+    """
+    cloud, origin = points.double(), centers.double()
+    offset = cloud[:, None] - origin[:, :, None]
+    weight = (1 - offset.norm(dim=-1) / radius).clamp(min=0)
+    weight = weight / weight.sum(dim=-1, keepdim=True).clamp(min=_TINY)
+    offset = offset - einsum(weight, offset, "b j n, b j n c -> b j c")[:, :, None]
+    covariance = einsum(weight, offset, offset, "b j n, b j n c, b j n d -> b j c d")
+    axes = torch.linalg.eigh(covariance).eigenvectors
+    normal, tangent = axes[..., 0], axes[..., 2]
+    outward = (normal * (origin - cloud.mean(dim=1, keepdim=True))).sum(-1, keepdim=True)
+    normal = torch.where(outward < 0, -normal, normal)
+    along = einsum(offset, tangent, "b j n c, b j c -> b j n")
+    skewness = einsum(weight, along**3, "b j n, b j n -> b j")[..., None]
+    tangent = torch.where(skewness < 0, -tangent, tangent)
+    return torch.stack([tangent, torch.linalg.cross(normal, tangent), normal], dim=-1).to(points.dtype)
+
+
+@torch.no_grad()
+def principal_axes(points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
+    """Principal axes as a proper rotation (columns, largest spread first; signs arbitrary) and their variances."""
+    cloud = points.double()
+    offset = cloud - cloud.mean(dim=1, keepdim=True)
+    covariance = einsum(offset, offset, "b n c, b n d -> b c d") / points.shape[1]
+    variances, axes = torch.linalg.eigh(covariance)
+    first, second = axes[..., 2], axes[..., 1]
+    rotation = torch.stack([first, second, torch.linalg.cross(first, second)], dim=-1)
+    return rotation.to(points.dtype), variances.flip(-1).clamp(min=0).to(points.dtype)

@@ -1,0 +1,239 @@
+"""Rigid transformations: the "where" of a capsule (section 3.1 of the paper).
+
+A pose is active and parent-from-local, ``x_parent = R·x_local + t``; its quaternion is wxyz, unit, with w ≥ 0. A
+viewpoint is a pose too: "as observed from z" (the paper's ``|z``) is :meth:`Pose.relative_to` for poses and
+:meth:`Pose.observe` for points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class Pose:
+    """A batch of rigid transformations, with any leading dimensions.
+
+    The constructor stores what it is given. Use :meth:`from_network` for raw network output, :meth:`from_matrix` for
+    4 × 4 matrices, :meth:`random` and :meth:`perturbation` for draws.
+    """
+
+    translation: Float[Tensor, "*batch 3"]
+    wxyz: Float[Tensor, "*batch 4"]
+
+    # ── construction ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def identity(cls, *batch: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Pose:
+        wxyz = torch.zeros(*batch, 4, dtype=dtype, device=device)
+        wxyz[..., 0] = 1
+        return cls(torch.zeros(*batch, 3, dtype=dtype, device=device), wxyz)
+
+    @classmethod
+    def from_network(cls, vote: Float[Tensor, "*batch 7"]) -> Pose:
+        """The 7-D vote of Q as a pose (below eq. 2): the last four normalised, their sign flipped if w < 0."""
+        return cls(vote[..., :3], normalize_quaternion(vote[..., 3:]))
+
+    @classmethod
+    def from_rotation(cls, rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*batch 3"]) -> Pose:
+        return cls(translation, quaternion_from_matrix(rotation))
+
+    @classmethod
+    def from_matrix(cls, matrix: Float[Tensor, "*batch 4 4"]) -> Pose:
+        return cls.from_rotation(matrix[..., :3, :3], matrix[..., :3, 3])
+
+    @classmethod
+    def random(cls, *batch: int, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Pose:
+        """Rotations uniform on SO(3), no translation."""
+        wxyz = normalize_quaternion(torch.randn(*batch, 4, generator=generator, dtype=dtype))
+        return cls(torch.zeros(*batch, 3, dtype=dtype), wxyz)
+
+    @classmethod
+    def perturbation(
+        cls,
+        *batch: int,
+        max_angle: float,
+        max_translation: float = 0.0,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> Pose:
+        """The paper's perturbation: random axis, angle uniform in ±max_angle (radians), translation in a cube."""
+        axis = torch.randn(*batch, 3, generator=generator, dtype=dtype)
+        axis = axis / _safe_norm(axis)
+        half = (torch.rand(*batch, 1, generator=generator, dtype=dtype) * 2 - 1) * (max_angle / 2)
+        wxyz = normalize_quaternion(torch.cat([torch.cos(half), torch.sin(half) * axis], dim=-1))
+        translation = (torch.rand(*batch, 3, generator=generator, dtype=dtype) * 2 - 1) * max_translation
+        return cls(translation, wxyz)
+
+    # ── the group ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compose(self, other: Pose) -> Pose:
+        """``self ∘ other``: first ``other``, then ``self``."""
+        translation = rotate(self.wxyz, other.translation) + self.translation
+        return Pose(translation, _positive_real(quaternion_product(self.wxyz, other.wxyz)))
+
+    __matmul__ = compose
+
+    def inverse(self) -> Pose:
+        conjugate = _conjugate(self.wxyz)
+        return Pose(-rotate(conjugate, self.translation), conjugate)
+
+    def apply(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*points 3"]:
+        """``self ⊙ x``: points in the local frame to the parent frame; ``[..., N, 3]`` for poses ``[...]``."""
+        return points @ self.rotation_matrix().mT + self.translation[..., None, :]
+
+    def observe(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*points 3"]:
+        """``x | self = self⁻¹ ⊙ x``: points as observed from this viewpoint."""
+        return (points - self.translation[..., None, :]) @ self.rotation_matrix()
+
+    def relative_to(self, viewpoint: Pose) -> Pose:
+        """``self | z = z⁻¹ ∘ self``: this pose as observed from a viewpoint."""
+        inverse = _conjugate(viewpoint.wxyz)
+        translation = rotate(inverse, self.translation - viewpoint.translation)
+        return Pose(translation, _positive_real(quaternion_product(inverse, self.wxyz)))
+
+    def angle_to(self, other: Pose) -> Float[Tensor, "*batch"]:
+        """Geodesic angle between the rotations, in [0, π].
+
+        By atan2, not acos: both value and gradient are finite and accurate at the identity and at π.
+        """
+        difference = quaternion_product(_conjugate(self.wxyz), other.wxyz)
+        return 2 * torch.atan2(_safe_norm(difference[..., 1:]).squeeze(-1), difference[..., 0].abs())
+
+    # ── views of the value ────────────────────────────────────────────────────────────────────────────────────────
+
+    def rotation_matrix(self) -> Float[Tensor, "*batch 3 3"]:
+        return matrix_from_quaternion(self.wxyz)
+
+    def matrix(self) -> Float[Tensor, "*batch 4 4"]:
+        top = torch.cat([self.rotation_matrix(), self.translation[..., None]], dim=-1)
+        bottom = torch.zeros_like(top[..., :1, :])
+        bottom[..., 3] = 1
+        return torch.cat([top, bottom], dim=-2)
+
+    def vector(self) -> Float[Tensor, "*batch 7"]:
+        """The 7-D vector of section 3.1: translation, then wxyz."""
+        return torch.cat([self.translation, self.wxyz], dim=-1)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.wxyz.shape[:-1]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Pose:
+        """The same function on both tensors, for what only touches leading dimensions, dtype or device."""
+        return Pose(function(self.translation), function(self.wxyz))
+
+    def __getitem__(self, index: object) -> Pose:
+        """Indexes the leading dimensions; ``...`` stands for leading dimensions too."""
+        if isinstance(index, tuple) and Ellipsis in index:
+            index = (*index, slice(None))
+        return self.map(lambda tensor: tensor[index])  # type: ignore[index]
+
+    def detach(self) -> Pose:
+        return self.map(Tensor.detach)
+
+    def to(self, target: torch.dtype | torch.device) -> Pose:
+        return self.map(lambda tensor: tensor.to(target))
+
+
+def stack(poses: Sequence[Pose], dim: int = 0) -> Pose:
+    """Stacks along a new leading dimension (``dim`` counts leading dimensions, so it must not be negative)."""
+    return Pose(torch.stack([p.translation for p in poses], dim), torch.stack([p.wxyz for p in poses], dim))
+
+
+def concatenate(poses: Sequence[Pose], dim: int = 0) -> Pose:
+    """Joins along an existing leading dimension (not negative)."""
+    return Pose(torch.cat([p.translation for p in poses], dim), torch.cat([p.wxyz for p in poses], dim))
+
+
+# ── quaternions, wxyz ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def normalize_quaternion(raw: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
+    """Unit length and w ≥ 0. A zero vector becomes the identity, and passes no gradient rather than an infinite one.
+
+    Scaled by the largest entry first, so that tiny and huge inputs neither underflow nor overflow when squared.
+    """
+    largest = raw.detach().abs().amax(dim=-1, keepdim=True)
+    is_zero = largest < torch.finfo(raw.dtype).tiny
+    scaled = raw / torch.where(is_zero, torch.ones_like(largest), largest)
+    identity = torch.zeros_like(raw)
+    identity[..., 0] = 1
+    scaled = torch.where(is_zero, identity, scaled)
+    return _positive_real(scaled / scaled.square().sum(dim=-1, keepdim=True).sqrt())
+
+
+def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Float[Tensor, "*ab 4"]:
+    """Hamilton product."""
+    aw, ax, ay, az = a.unbind(-1)
+    bw, bx, by, bz = b.unbind(-1)
+    return torch.stack(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ],
+        dim=-1,
+    )
+
+
+def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[Tensor, "*qv 3"]:
+    """One vector for each quaternion (for N points a pose, :meth:`Pose.apply` is faster)."""
+    w, axis = wxyz[..., :1], wxyz[..., 1:]
+    axis, vector = torch.broadcast_tensors(axis, vector)
+    twice = 2 * torch.linalg.cross(axis, vector)
+    return vector + w * twice + torch.linalg.cross(axis, twice)
+
+
+def matrix_from_quaternion(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
+    w, x, y, z = wxyz.unbind(-1)
+    rows = [
+        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
+        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
+        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
+    ]  # fmt: skip
+    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+
+
+def quaternion_from_matrix(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:
+    """Shepperd's method: of four equivalent forms, each entry takes the one that divides by the largest component."""
+    m = rotation
+    trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
+    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+    d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
+    candidates = torch.stack(
+        [
+            torch.stack([1 + trace, a, b, c], -1),
+            torch.stack([a, 1 + 2 * d0 - trace, d, e], -1),
+            torch.stack([b, d, 1 + 2 * d1 - trace, f], -1),
+            torch.stack([c, e, f, 1 + 2 * d2 - trace], -1),
+        ],
+        dim=-2,
+    )
+    largest = torch.stack([trace, d0, d1, d2], -1).argmax(-1)
+    chosen = torch.gather(candidates, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
+    return normalize_quaternion(chosen)
+
+
+def _conjugate(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
+    return torch.cat([wxyz[..., :1], -wxyz[..., 1:]], dim=-1)
+
+
+def _positive_real(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
+    return torch.where(wxyz[..., :1] < 0, -wxyz, wxyz)
+
+
+def _safe_norm(vector: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch 1"]:
+    """Length with a finite (zero) gradient at zero."""
+    square = vector.square().sum(dim=-1, keepdim=True)
+    is_zero = square < _EPSILON**2
+    return torch.where(is_zero, torch.zeros_like(square), torch.where(is_zero, torch.ones_like(square), square).sqrt())
