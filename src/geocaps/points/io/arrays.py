@@ -1,0 +1,148 @@
+"""Arrays: NPY, NPZ and HDF5. Nothing is unpickled, and an array is read only after its shape was checked."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import h5py
+import numpy as np
+from numpy.lib import format as npy_format
+
+from geocaps.points.io import limits
+from geocaps.points.io.limits import Geometry
+
+_MAX_MEMBERS = 1000
+_MAX_COLUMNS = 16
+_NPY_HEADER_BYTES = 64 * 1024
+_NAMES = ("points", "data")
+# deflate, shuffle, fletcher32, szip, nbit, scale-offset and LZF: what h5py itself holds, no plug-in is ever loaded.
+_HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+
+Shape = tuple[int, ...]
+
+
+def read_npy(path: Path) -> Geometry:
+    """Read an array [N, 3], or [N, C] whose first three columns are x, y, z."""
+    data = limits.read_bytes(path)
+    stream = io.BytesIO(data)
+    shape, dtype = _npy_header(stream)
+    _check_array(shape, dtype, "the array")
+    limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), "the points that the header declares")
+    return limits.cloud(npy_format.read_array(io.BytesIO(data), allow_pickle=False)[:, :3])
+
+
+def read_npz(path: Path) -> Geometry:
+    """Read the array `points` (or `data`), else the only array of shape [N, 3]."""
+    with zipfile.ZipFile(io.BytesIO(limits.read_bytes(path))) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise ValueError(f"it has {len(members):,} arrays, the limit is {_MAX_MEMBERS:,}")
+        headers = {}
+        for name, info in members.items():
+            # Other methods, which NumPy never writes, unpack without a bound.
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"the array '{name[:40]}' is packed in a way that NumPy does not write")
+            if not info.filename.endswith(".npy"):
+                continue
+            with archive.open(info) as member:
+                headers[name] = _npy_header(member)
+        name = _choose({key: shape for key, (shape, _) in headers.items()})
+        shape, dtype = headers[name]
+        _check_array(shape, dtype, f"the array '{name[:40]}'")
+        info = members[name]
+        limits.check_expansion(info.file_size, info.compress_size)
+        limits.check_present(_nbytes(shape, dtype), info.file_size, f"the array '{name[:40]}'")
+        # The size in the directory, checked above, is all that a member can give.
+        return limits.cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)[:, :3])
+
+
+def read_hdf5(path: Path) -> Geometry:
+    """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in whatever group it stands."""
+    size = path.stat().st_size
+    if size > limits.MAX_FILE_BYTES:
+        raise ValueError(f"the file has {size:,} bytes, the limit is {limits.MAX_FILE_BYTES:,}")
+    with h5py.File(path, "r") as file:
+        datasets = _hdf5_datasets(file)
+        name = _choose({key: item.shape for key, item in datasets.items()})
+        chosen = datasets[name]
+        _check_array(chosen.shape, chosen.dtype, f"the dataset '{name[:40]}'")
+        if chosen.external or chosen.is_virtual:
+            raise ValueError(f"the dataset '{name[:40]}' has its data in other files, which are not read")
+        plan = chosen.id.get_create_plist()
+        filters = {plan.get_filter(i)[0] for i in range(plan.get_nfilters())}
+        if not filters <= _HDF5_FILTERS:
+            raise ValueError(f"the dataset '{name[:40]}' is packed with a plug-in, which is not loaded")
+        limits.check_expansion(_nbytes(chosen.shape, chosen.dtype), chosen.id.get_storage_size())
+        limits.check_expansion(_nbytes(chosen.chunks or (), chosen.dtype), size)
+        return limits.cloud(chosen[:, :3])
+
+
+def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Every dataset of numbers by its name, reached without following a link out of the file."""
+    found: dict[str, h5py.Dataset] = {}
+    waiting: list[tuple[str, h5py.Group]] = [("", file)]
+    seen = 0
+    while waiting:
+        prefix, group = waiting.pop()
+        for name in group:
+            seen += 1
+            # Groups may hold themselves: without a limit the walk would not end.
+            if seen > _MAX_MEMBERS:
+                raise ValueError(f"it has more than {_MAX_MEMBERS:,} members")
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                waiting.append((f"{prefix}{name}/", item))
+            elif isinstance(item, h5py.Dataset) and item.shape is not None:
+                found[f"{prefix}{name}"] = item
+    return found
+
+
+def _npy_header(stream: IO[bytes]) -> tuple[Shape, np.dtype]:
+    """Shape and type of an NPY stream, which is left where its data begin; at most 64 KiB are read."""
+    version = npy_format.read_magic(stream)
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"NPY version {version} is not read, save it with version 1.0 or 2.0")
+    length_bytes = stream.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(length_bytes, "little")
+    limits.check_present(length, _NPY_HEADER_BYTES, "an NPY header")
+    shape, _, dtype = readers[version](io.BytesIO(length_bytes + stream.read(length)))
+    return shape, dtype
+
+
+def _choose(shapes: Mapping[str, Shape]) -> str:
+    """The name of the array that holds the points."""
+    for name in _NAMES:
+        if name in shapes:
+            return name
+    fitting = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == 3]
+    if len(fitting) == 1:
+        return fitting[0]
+    sets = [name for name, shape in shapes.items() if len(shape) == 3 and shape[2] == 3]
+    if sets and not fitting:
+        return sets[0]
+    listed = ", ".join(f"{name} {list(shape)}" for name, shape in list(shapes.items())[:8])
+    raise ValueError(f"expected an array named points, or one single array of shape [N, 3]; found: {listed or 'none'}")
+
+
+def _check_array(shape: Shape, dtype: np.dtype, what: str) -> None:
+    if len(shape) == 3 and shape[2] == 3:
+        raise ValueError(f"{what} of shape {list(shape)} is a data set, not one cloud: use `geocaps data` for it")
+    if len(shape) != 2 or not 3 <= shape[1] <= _MAX_COLUMNS:
+        raise ValueError(f"{what} has shape {list(shape)[:8]}, expected [N, 3]")
+    if dtype.kind not in "fiu" or dtype.hasobject:
+        raise ValueError(f"{what} has type {str(dtype)[:60]}, expected numbers")
+    limits.check_count(shape[0])
+
+
+def _nbytes(shape: Shape, dtype: np.dtype) -> int:
+    total = dtype.itemsize
+    for extent in shape:
+        total *= int(extent)
+    return total

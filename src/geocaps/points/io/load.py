@@ -1,0 +1,134 @@
+"""One file to one point cloud, whatever the format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
+from geocaps.points.io import arrays, gltf, las, limits, meshes, pcd, ply, text
+from geocaps.points.io.limits import Geometry
+from geocaps.points.io.surface import check_draw, sample_surface
+
+DEFAULT_COUNT = 4096
+# float32 keeps about seven digits: below this ratio of extent to offset fewer than four are left for the shape.
+MIN_FLOAT32_RATIO = 1e-3
+
+_READERS: dict[str, Callable[[Path], Geometry]] = {
+    ".ply": ply.read,
+    ".obj": meshes.read_obj,
+    ".off": meshes.read_off,
+    ".stl": meshes.read_stl,
+    ".glb": gltf.read_glb,
+    ".gltf": gltf.read_gltf,
+    ".pcd": pcd.read,
+    ".xyz": text.read,
+    ".txt": text.read,
+    ".pts": text.read,
+    ".csv": text.read,
+    ".npy": arrays.read_npy,
+    ".npz": arrays.read_npz,
+    ".h5": arrays.read_hdf5,
+    ".hdf5": arrays.read_hdf5,
+    ".las": las.read,
+    ".laz": las.read,
+}
+SUFFIXES: frozenset[str] = frozenset(_READERS)
+
+
+@dataclass(frozen=True)
+class PointCloud:
+    """Points in the units and the frame of their file: nothing is centred, scaled or turned.
+
+    `points` (and `vertices`) are float32; they stay float64 where float32 would lose the shape, as with a small scan in
+    map coordinates (UTM), far from the origin. `faces` and `vertices` are the mesh that the points were drawn from.
+    """
+
+    points: Float[np.ndarray, "n 3"]
+    source: str
+    faces: Int[np.ndarray, "f 3"] | None = None
+    vertices: Float[np.ndarray, "v 3"] | None = None
+
+
+def is_supported(path: str | os.PathLike) -> bool:
+    """Whether the name of the file ends as `load_points` can read."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def load_points(path: str | os.PathLike, count: int | None = None, *, seed: int = 0) -> PointCloud:
+    """Read a point cloud or a mesh from a file; its suffix says the format.
+
+    A mesh gives `count` points (default 4096) drawn uniformly by area; a cloud gives its points, in their order: all,
+    or a random subset of `count` (all when it has fewer). The same seed gives the same points. Scenes are put together
+    with the transforms of their nodes. Rows of a PCD file that are not finite mean "no return" and are dropped; in any
+    other format they raise InvalidInputError. What cannot be read raises FileFormatError.
+    """
+    path = Path(path)
+    check_draw(1 if count is None else count, seed)
+    if count is not None and count > limits.MAX_POINTS:
+        raise InvalidInputError(f"{count:,} points were asked for, the limit is {limits.MAX_POINTS:,}")
+    geometry = _read(path)
+    vertices, faces = geometry.vertices, geometry.faces
+    if faces is None:
+        points = vertices
+        if count is not None and count < len(points):
+            chosen = np.random.default_rng(seed).choice(len(points), count, replace=False, shuffle=False)
+            points = points[np.sort(chosen)]
+        return PointCloud(_compact(points), str(path))
+    try:
+        points, _ = sample_surface(vertices, faces, DEFAULT_COUNT if count is None else count, seed=seed)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    return PointCloud(_compact(points), str(path), faces, _compact(vertices))
+
+
+def _read(path: Path) -> Geometry:
+    """The finite, non-empty geometry of a file, or one sentence that names the file."""
+    reader = _READERS.get(path.suffix.lower())
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder, a file was expected: load its files one by one")
+    if not path.exists():
+        raise InvalidInputError(f"{path} does not exist: check the name and the folder")
+    if reader is None:
+        suffix = f"'{path.suffix}'" if path.suffix else "no suffix"
+        raise FileFormatError(f"{path} has {suffix}, which is not read: expected one of {' '.join(sorted(SUFFIXES))}")
+    # Opening a pipe or a device would wait for ever.
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is not a regular file: copy its content to one first")
+    if path.stat().st_size == 0:
+        raise FileFormatError(f"{path} is empty (0 bytes): write or download it again")
+    kind = path.suffix[1:].upper()
+    try:
+        # Overflow in hostile coordinates shows as infinity, which is refused below.
+        with np.errstate(all="ignore"):
+            geometry = reader(path)
+    except GeocapsError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise FileFormatError(f"cannot read {path} as {kind}: {reason}") from error
+    total = len(geometry.vertices)
+    if total == 0:
+        raise FileFormatError(f"{path} holds no points: a {kind} file with at least one was expected")
+    if total > limits.MAX_POINTS:
+        raise FileFormatError(f"{path} holds {total:,} points, the limit is {limits.MAX_POINTS:,}: thin it out first")
+    wrong = total - int(np.isfinite(geometry.vertices).all(axis=1).sum())
+    if wrong:
+        raise InvalidInputError(
+            f"{path}: {wrong:,} of {total:,} points have a coordinate that is NaN or infinite: remove these rows first"
+        )
+    return geometry
+
+
+def _compact(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """float32, unless that would lose the shape: far from the origin, or outside the range of float32."""
+    largest = np.abs(points).max()
+    extent = np.ptp(points, axis=0).max()
+    in_range = largest < np.finfo(np.float32).max and (largest == 0 or largest > np.finfo(np.float32).tiny)
+    near = extent == 0 or extent >= MIN_FLOAT32_RATIO * largest
+    return points.astype(np.float32) if in_range and near else points
