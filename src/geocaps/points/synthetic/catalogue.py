@@ -85,8 +85,8 @@ class Shape:
             )
         points, normals, patch = self.surface.sample(count, generator)
         return SurfaceSample(
-            torch.from_numpy(points).to(torch.float32),
-            torch.from_numpy(normals).to(torch.float32),
+            torch.from_numpy(points),
+            torch.from_numpy(normals),
             torch.from_numpy(self.surface.labels[patch]),
         )
 
