@@ -1,0 +1,207 @@
+"""``geocaps data``: look into data sets, make one of a folder of meshes, fetch the public ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tyro.conf import Positional
+
+from geocaps.cli.output import console, messages, print_json
+from geocaps.errors import DatasetError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from geocaps.points.datasets.survey import Survey
+    from geocaps.points.download import Source
+    from geocaps.points.pack import PackReport
+
+
+def info(source: Positional[str], /, *, split: str | None = None, json: bool = False) -> None:
+    """What a data set holds, and what is wrong with it.
+
+    Counts per class, points per object, extents, and problems: points that are not finite, empty or constant clouds,
+    duplicated objects, labels out of range, files that cannot be read. Every object is read once.
+
+    Example:  geocaps data info my_meshes/     or     geocaps data info furniture --json
+
+    Args:
+        source: "shapes", "furniture", an .npz, an HDF5 file, a folder of HDF5 files, or a folder of meshes and clouds.
+        split: Only this split: train, val or test.
+        json: One JSON object on standard output.
+    """
+    from geocaps.points.datasets import survey
+
+    with _progress() as (progress, task):
+        found = survey(source, split=split, on_object=lambda done, of: progress.update(task, completed=done, total=of))
+    if json:
+        print_json(asdict(found))
+    else:
+        _show_survey(found)
+
+
+def pack(
+    folder: Positional[Path],
+    output: Positional[Path],
+    /,
+    *,
+    points: int = 2048,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Sample a folder of meshes or clouds into one .npz data set.
+
+    A sub-folder is a class; folders named train, val or test are splits. Objects are centred and scaled to the unit
+    sphere. A run that was stopped goes on where it was when called again. Files that cannot be read are listed.
+
+    Example:  geocaps data pack my_meshes/ my_set.npz --points 4096
+
+    Args:
+        folder: Where the files are.
+        output: The .npz to write.
+        points: Points per object. Twice what a training step takes gives it two independent samplings.
+        seed: Another seed gives other points.
+        workers: Processes; as many as there are processors when not given.
+        overwrite: Replace the output, and drop unfinished work of another call.
+        json: One JSON object on standard output.
+    """
+    from geocaps.points.pack import pack as run
+
+    with _progress() as (progress, task):
+        report = run(
+            folder,
+            output,
+            points=points,
+            seed=seed,
+            workers=workers,
+            overwrite=overwrite,
+            on_file=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+    if json:
+        print_json({**asdict(report), "output": str(report.output)})
+    else:
+        _show_packed(report)
+
+
+def download(
+    name: Positional[str] = "",
+    /,
+    *,
+    to: Path = Path("data"),
+    url: str | None = None,
+    sha256: str | None = None,
+    json: bool = False,
+) -> None:
+    """Fetch a public data set, or say how to get it; without a name, list the known ones.
+
+    A transfer that was cut off goes on when called again. The file is checked against its known checksum, else its
+    SHA-256 is printed and kept beside it, and a later download must fit.
+
+    Example:  geocaps data download modelnet40 --to data
+
+    Args:
+        name: modelnet40, shapenet_core55, shapenet_v2, shapenet_part, or any name with --url.
+        to: The folder to download into.
+        url: Another address of the file (a mirror).
+        sha256: The checksum that the file must have.
+        json: One JSON object on standard output.
+    """
+    from geocaps.points.download import download as run
+    from geocaps.points.download import sources
+
+    known = sources()
+    if not name:
+        _show_sources(known, json)
+        return
+    source = known.get(name)
+    if source is not None and source.url is None and url is None:
+        if json:
+            print_json({"status": "by hand", **asdict(source)})
+        raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
+    if source is not None:
+        messages().print(f"{source.title}\nLicence: {source.licence}. See {source.page}", markup=False)
+    with _progress(is_bytes=True) as (progress, task):
+        got = run(
+            name,
+            to,
+            url=url,
+            sha256=sha256,
+            on_bytes=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+    if json:
+        status = "downloaded" if got.fetched else "already there"
+        print_json({"status": status, **asdict(got), "path": str(got.path), "archive": str(got.archive)})
+        return
+    out = console()
+    out.print(f"{'downloaded' if got.fetched else 'already there'}: {got.path}", markup=False)
+    out.print(
+        f"sha256 {got.sha256}, checked against {got.checked_against or 'nothing (none is known; kept for next time)'}"
+    )
+
+
+@contextmanager
+def _progress(is_bytes: bool = False) -> Iterator[tuple[Progress, TaskID]]:
+    from rich import progress as parts
+
+    count = parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn()
+    with parts.Progress(
+        parts.BarColumn(), count, parts.TimeRemainingColumn(), console=messages(), transient=True
+    ) as progress:
+        yield progress, progress.add_task("", total=None)
+
+
+def _show_survey(found: Survey) -> None:
+    from rich.table import Table
+
+    out = console()
+    out.print(f"{found.name}: {found.objects} objects, fingerprint {found.fingerprint}", markup=False)
+    if found.classes:
+        table = Table("class", "objects")
+        for name, count in found.classes.items():
+            table.add_row(name, str(count))
+        if found.unlabelled:
+            table.add_row("(no label)", str(found.unlabelled))
+        out.print(table)
+    if found.splits:
+        out.print("splits: " + ", ".join(f"{name} {count}" for name, count in found.splits.items()))
+    if found.point_counts and found.radii and found.lowest and found.highest:
+        out.print("points per object: {} (median {}) to {}".format(*found.point_counts))
+        out.print("half diagonal: {:.4g} (median {:.4g}) to {:.4g}".format(*found.radii))
+        corners = " to ".join(
+            "(" + ", ".join(f"{value:.4g}" for value in c) + ")" for c in (found.lowest, found.highest)
+        )
+        out.print(f"extent: {corners}")
+    if not found.problems:
+        out.print("no problems found")
+    for problem in found.problems:
+        out.print(f"problem: {problem.kind}: {problem.count}", style="bold red", markup=False)
+        for example in problem.examples:
+            out.print(f"  {example}", markup=False)
+        if problem.count > len(problem.examples):
+            out.print(f"  and {problem.count - len(problem.examples)} more")
+
+
+def _show_packed(report: PackReport) -> None:
+    out = console()
+    again = f", {report.resumed} files were done by an earlier run" if report.resumed else ""
+    out.print(f"{report.output}: {report.objects} objects of {report.points} points{again}", markup=False)
+    for skipped in report.skipped:
+        out.print(f"skipped {skipped.object_id}: {skipped.reason}", markup=False)
+
+
+def _show_sources(known: dict[str, Source], json: bool) -> None:
+    if json:
+        print_json({"sources": {name: asdict(source) for name, source in known.items()}})
+        return
+    out = console()
+    for name, source in known.items():
+        out.print(f"{name}: {source.title}", markup=False)
+        out.print(f"  licence: {source.licence}; see {source.page}", markup=False)
+        out.print(f"  checksum: {source.checksum or 'unknown'} ({source.checksum_note})", markup=False)
+        out.print(f"  how: {source.how}", markup=False)

@@ -1,0 +1,315 @@
+"""``pack``: a folder of meshes and clouds sampled into one ``.npz``, in parallel, and resumable after any kill.
+
+Work in progress lies beside the output in ``<output>.partial``: the sampled rows in one file and a journal with one
+line for each finished file. A row is written before its line, so whatever the journal names is there; on a new run only
+files that it does not name, or that have changed since, are sampled.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import zipfile
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int16
+
+from geocaps.errors import DatasetError, GeocapsError, UsageError
+from geocaps.points.datasets.base import SPLIT_NAMES
+from geocaps.points.datasets.folder import Item, class_names_of, labels_of, list_items, split_codes_of
+from geocaps.points.io import load_points
+
+FORMAT = 1
+INT16_STEPS = 32767
+SCALE = np.float32(1 / INT16_STEPS)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that could not be packed, and why."""
+
+    object_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What ``pack`` did: ``resumed`` files were found finished by an earlier run."""
+
+    output: Path
+    objects: int
+    points: int
+    resumed: int
+    skipped: list[Skipped]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the journal: a finished file, and its row or the reason why it has none."""
+
+    object_id: str
+    size: int
+    modified: int
+    row: int | None
+    checksum: int
+    reason: str
+
+
+def pack(
+    folder: Path,
+    output: Path,
+    *,
+    points: int = 2048,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_file: Callable[[int, int], None] | None = None,
+) -> PackReport:
+    """Samples every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
+
+    Each object is centred and scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is told of
+    progress. Files that cannot be read are skipped and reported. Without a single good file nothing is written.
+    """
+    _check_call(folder, output, points, seed, workers, overwrite)
+    items = list_items(folder)
+    if not items:
+        raise DatasetError(
+            f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
+        )
+    settings = {"format": FORMAT, "points": points, "seed": seed, "folder": str(folder.resolve())}
+    with Journal(output.with_name(output.name + ".partial"), settings, restart=overwrite) as journal:
+        todo = [item for item in items if not journal.has(item)]
+        resumed = len(items) - len(todo)
+        for done, (item, outcome) in enumerate(_sampled(todo, points, seed, workers or os.cpu_count() or 1), start=1):
+            journal.add(item, outcome)
+            if on_file is not None:
+                on_file(resumed + done, len(items))
+        entries = [journal.entries[item.object_id] for item in items]
+        skipped = [Skipped(entry.object_id, entry.reason) for entry in entries if entry.row is None]
+        kept = [(item, entry) for item, entry in zip(items, entries, strict=True) if entry.row is not None]
+        if not kept:
+            raise DatasetError(
+                f"{folder}: none of its {len(items)} files could be packed, so nothing is written; "
+                f"the first: {skipped[0].object_id}: {skipped[0].reason}"
+            )
+        _write(output, [item for item, _ in kept], journal.rows([entry for _, entry in kept]), points)
+    journal.remove()
+    return PackReport(output, len(kept), points, resumed, skipped)
+
+
+def sample_unit(path: Path, points: int, seed: int) -> Int16[np.ndarray, "n 3"]:
+    """Points of one file, centred, scaled to the unit sphere, in steps of ``SCALE``."""
+    cloud = np.asarray(load_points(path, points, seed=seed).points, dtype=np.float64)
+    if cloud.shape != (points, 3) or not np.isfinite(cloud).all():
+        raise DatasetError(f"{points} finite points were asked for, got shape {list(cloud.shape)}")
+    centred = cloud - cloud.mean(0)
+    radius = float(np.linalg.norm(centred, axis=1).max())
+    if radius <= 1e-9 * max(1.0, float(np.abs(cloud).max())):
+        raise DatasetError("all its points are at one place")
+    return np.round(centred * (INT16_STEPS / radius)).astype(np.int16)
+
+
+class Journal:
+    """The finished part of a packing, on disk (see the module's docstring)."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any], *, restart: bool) -> None:
+        self._folder = folder
+        self._row_bytes = settings["points"] * 3 * 2
+        self.entries: dict[str, Entry] = {}
+        if folder.exists() and not self._read(settings):
+            if not restart:
+                raise UsageError(
+                    f"{folder} holds unfinished work of another call (other points, seed or folder); "
+                    "finish that call, delete the folder, or give --overwrite"
+                )
+            shutil.rmtree(folder)
+            self.entries = {}
+        folder.mkdir(exist_ok=True)
+        self._rows = (folder / "rows.bin").open("ab")
+        self._next_row = 1 + max((entry.row for entry in self.entries.values() if entry.row is not None), default=-1)
+        os.truncate(folder / "rows.bin", self._next_row * self._row_bytes)
+        self._lines = self._rewritten(settings)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._rows.close()
+        self._lines.close()
+
+    def has(self, item: Item) -> bool:
+        entry = self.entries.get(item.object_id)
+        return entry is not None and (entry.size, entry.modified) == (item.size, _modified(item))
+
+    def add(self, item: Item, outcome: Int16[np.ndarray, "n 3"] | str) -> None:
+        row, checksum, reason = None, 0, ""
+        if isinstance(outcome, str):
+            reason = outcome
+        else:
+            data = outcome.tobytes()
+            self._rows.write(data)
+            self._rows.flush()
+            row, checksum = self._next_row, zlib.crc32(data)
+            self._next_row += 1
+        entry = Entry(item.object_id, item.size, _modified(item), row, checksum, reason)
+        self.entries[item.object_id] = entry
+        self._lines.write(json.dumps(vars(entry)) + "\n")
+        self._lines.flush()
+
+    def rows(self, entries: list[Entry]) -> Iterator[bytes]:
+        """The sampled points of these entries, in their order."""
+        with (self._folder / "rows.bin").open("rb") as file:
+            for entry in entries:
+                data = self._row(file, entry)
+                if zlib.crc32(data) != entry.checksum:
+                    raise DatasetError(f"{self._folder} was changed by something else; delete it and pack again")
+                yield data
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder)
+
+    def _row(self, file: IO[bytes], entry: Entry) -> bytes:
+        file.seek((entry.row or 0) * self._row_bytes)
+        return file.read(self._row_bytes)
+
+    def _read(self, settings: dict[str, Any]) -> bool:
+        """Takes over the sound lines of an earlier run; False when that run had other settings."""
+        journal, rows = self._folder / "journal.jsonl", self._folder / "rows.bin"
+        if not (journal.is_file() and rows.is_file()):
+            return True  # killed before the first file was done
+        lines = journal.read_text(encoding="utf-8").split("\n")[:-1]  # a last line without its end was cut off
+        with rows.open("rb") as file:
+            try:
+                if json.loads(lines[0]) != settings:
+                    return False
+                for line in lines[1:]:
+                    entry = Entry(**json.loads(line))
+                    if entry.row is None or zlib.crc32(self._row(file, entry)) == entry.checksum:
+                        self.entries[entry.object_id] = entry
+            except (ValueError, TypeError, IndexError) as error:
+                raise DatasetError(f"{journal} is damaged ({error}); delete {self._folder} and pack again") from error
+        return True
+
+    def _rewritten(self, settings: dict[str, Any]) -> IO[str]:
+        path = self._folder / "journal.jsonl"
+        fresh = path.with_suffix(".new")
+        lines = [json.dumps(settings), *(json.dumps(vars(entry)) for entry in self.entries.values())]
+        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        os.replace(fresh, path)
+        return path.open("a", encoding="utf-8")
+
+
+def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int | None, overwrite: bool) -> None:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder to pack")
+    if output.suffix.lower() != ".npz":
+        raise UsageError(f"{output}: the output must end in .npz")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output}: the folder {output.parent} does not exist; create it first")
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} exists already; choose another name or give --overwrite")
+    if points < 1 or seed < 0 or (workers is not None and workers < 1):
+        raise UsageError(f"points and workers must be at least 1, seed at least 0; got {points}, {workers}, {seed}")
+
+
+def _modified(item: Item) -> int:
+    return item.path.stat().st_mtime_ns
+
+
+def _sampled(
+    items: list[Item], points: int, seed: int, workers: int
+) -> Iterator[tuple[Item, Int16[np.ndarray, "n 3"] | str]]:
+    """Each item with its points, or with the reason why there are none, in the order in which they are done."""
+    left = deque(items)
+    while left:
+        running: dict[Future[np.ndarray | str], Item] = {}
+        with _pool(min(workers, len(left))) as pool:
+            try:
+                while left or running:
+                    while left and len(running) < 2 * workers:
+                        running[pool.submit(_work, left[0], points, seed)] = left[0]
+                        left.popleft()  # only now: a pool that is broken refuses the file
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        outcome = future.result()
+                        yield running.pop(future), outcome
+            except BrokenProcessPool:
+                pass  # handled below: the files that were under way are still in "running"
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        # A reader took its whole process down. Each file that was under way gets a process of its own, to find which.
+        for item in running.values():
+            with _pool(1) as pool:
+                try:
+                    yield item, pool.submit(_work, item, points, seed).result()
+                except BrokenProcessPool:
+                    yield item, "reading it ended the process (out of memory, or a fault in the reader)"
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Spawned, not forked: a fork of a process that runs torch's threads can hang.
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare_worker)
+
+
+def _prepare_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops the workers
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)  # a killed parent cannot say so, and its workers would wait for work for ever
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _work(item: Item, points: int, seed: int) -> Int16[np.ndarray, "n 3"] | str:
+    try:
+        return sample_unit(item.path, points, (seed + item.seed) % 2**32)
+    except (GeocapsError, OSError) as error:
+        return str(error)
+    except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason
+        return f"{type(error).__name__}: {error}"
+
+
+def _write(output: Path, items: list[Item], rows: Iterator[bytes], points: int) -> None:
+    class_names = class_names_of(items)
+    split_codes = split_codes_of(items)
+    columns: dict[str, np.ndarray] = {
+        "scale": SCALE,
+        "labels": labels_of(items, class_names),
+        "class_names": np.array(class_names, dtype=str),
+        "object_ids": np.array([item.object_id for item in items], dtype=str),
+    }
+    if (split_codes >= 0).any():
+        columns |= {"split": split_codes.astype(np.int8), "split_names": np.array(SPLIT_NAMES)}
+    fresh = output.with_name(output.name + ".new")
+    try:
+        # Stored, not deflated: then the points can be mapped (and random int16 hardly shrink).
+        with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
+            with archive.open("points.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(
+                    member, {"descr": "<i2", "fortran_order": False, "shape": (len(items), points, 3)}
+                )
+                for row in rows:
+                    member.write(row)
+            for key, column in columns.items():
+                with archive.open(f"{key}.npy", "w") as member:
+                    np.lib.format.write_array(member, np.asarray(column), allow_pickle=False)
+        os.replace(fresh, output)
+    finally:
+        fresh.unlink(missing_ok=True)
