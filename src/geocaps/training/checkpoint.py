@@ -1,0 +1,223 @@
+"""Checkpoint folders: ``config.json``, ``model.safetensors``, ``card.md`` and, to resume, ``training.pt``.
+
+A folder cannot be replaced in one move, so a save writes a complete new one beside, moves the old one aside, moves the
+new one in and deletes the old one. A kill between the two moves leaves the name empty and the old folder aside, under
+a name that every reader knows: nothing is ever half-written, and nothing that existed is lost.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from geocaps.errors import CheckpointError, ConfigError
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.config import ModelConfig
+
+CONFIG, WEIGHTS, CARD, TRAINING = "config.json", "model.safetensors", "card.md", "training.pt"
+_FORMAT = 1
+_LARGEST_CONFIG = 1 << 20
+_LARGEST_SIZE = 1 << 16
+_MOST_BLOCKS = 100
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str],
+    model: GeometricCapsuleAutoencoder,
+    *,
+    card: str,
+    training_state: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a checkpoint folder; a failure at any instant leaves what was there before."""
+    folder = Path(folder)
+    config = {"format": _FORMAT, "model": model.config.to_dict()}
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    files = {
+        CONFIG: (json.dumps(config, indent=1) + "\n").encode(),
+        WEIGHTS: save_safetensors(weights),
+        CARD: card.encode(),
+    }
+    if training_state is not None:
+        buffer = io.BytesIO()
+        torch.save(dict(training_state), buffer)
+        files[TRAINING] = buffer.getvalue()
+    try:
+        _replace_folder(folder, files)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write the checkpoint {folder}: {error.strerror or error}; what was there before is untouched: "
+            "free some space or choose another folder, then resume"
+        ) from error
+    return folder
+
+
+def load_checkpoint(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> GeometricCapsuleAutoencoder:
+    """The model of a checkpoint folder, in evaluation mode. Every weight must be there, and nothing else."""
+    place = find_checkpoint(folder)
+    config = read_config(place)
+    weights = _read_weights(place / WEIGHTS)
+    with torch.device("meta"):
+        expected = GeometricCapsuleAutoencoder(config).state_dict()
+    _compare(place / WEIGHTS, weights, expected)
+    model = GeometricCapsuleAutoencoder(config)
+    model.load_state_dict(weights, strict=True)
+    return model.to(device).eval()
+
+
+def find_checkpoint(folder: str | os.PathLike[str]) -> Path:
+    """Where the checkpoint really is: its own place, or aside when a save was cut off between its two moves."""
+    folder = Path(folder)
+    if folder.is_dir():
+        return folder
+    aside = _aside(folder)
+    if not folder.exists() and aside.is_dir():
+        return aside
+    what = "is a file" if folder.exists() else "does not exist"
+    raise CheckpointError(f"{folder} {what}; a checkpoint is a folder with {CONFIG} and {WEIGHTS}")
+
+
+def read_config(place: Path) -> ModelConfig:
+    """The model's configuration. Sizes are bounded, so that a hostile file cannot ask for all the memory."""
+    values = _read_json(place / CONFIG)
+    if values.get("format") != _FORMAT or not isinstance(values.get("model"), dict):
+        raise CheckpointError(
+            f"{place / CONFIG} is not a geocaps checkpoint of format {_FORMAT} (it says {values.get('format')!r})"
+        )
+    for name, size in _numbers("model", values["model"]):
+        limit = _MOST_BLOCKS if name.endswith("blocks") else _LARGEST_SIZE
+        if not -limit <= size <= limit:
+            raise CheckpointError(f"{place / CONFIG}: {name} is {size}; more than {limit} is not believable")
+    try:
+        return ModelConfig.from_dict(values["model"])
+    except (ConfigError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{place / CONFIG}: {error}") from error
+
+
+def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a training needs to continue, read without executing anything (``weights_only``)."""
+    path = find_checkpoint(folder) / TRAINING
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist: this checkpoint can be used, but not resumed")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} is damaged or not a geocaps training state: restore it or start anew") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path} holds {type(state).__name__}, not a training state")
+    return state
+
+
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = _aside(folder)
+    if aside.is_dir() and not folder.exists():
+        os.rename(aside, folder)
+    for left_over in folder.parent.glob(f".{folder.name}.writing-*"):
+        shutil.rmtree(left_over)
+    fresh = folder.with_name(f".{folder.name}.writing-{os.getpid()}")
+    fresh.mkdir()
+    try:
+        for name, content in files.items():
+            with open(fresh / name, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync_folder(fresh)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    if folder.exists():
+        if aside.exists():
+            shutil.rmtree(aside)
+        os.rename(folder, aside)
+    os.rename(fresh, folder)
+    _sync_folder(folder.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.previous")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes names durable, where the system can open a folder (Windows cannot, and needs no such call)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read_bytes(path: Path, most: int | None = None) -> bytes:
+    try:
+        if most is not None and path.stat().st_size > most:
+            raise CheckpointError(f"{path} has {path.stat().st_size} bytes; at most {most} are expected")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing; a checkpoint is a folder with {CONFIG} and {WEIGHTS}") from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(_read_bytes(path, _LARGEST_CONFIG))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON: the file is damaged") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds {type(values).__name__}, not a configuration")
+    return values
+
+
+def _numbers(name: str, value: Any) -> list[tuple[str, float]]:
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in _numbers(f"{name}.{key}", item)]
+    return [(name, value)] if isinstance(value, (int, float)) else []
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_safetensors(_read_bytes(path))
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a valid safetensors file: it is damaged or cut off") from error
+
+
+def _compare(path: Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Names, shapes, types and finiteness, before any memory is taken for the model."""
+    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+    if missing or extra:
+        what = f"lacks {missing[0]!r}" if missing else f"has an unknown {extra[0]!r}"
+        raise CheckpointError(
+            f"{path} {what} ({len(missing)} weights missing, {len(extra)} unknown): it does not belong to its {CONFIG}"
+        )
+    for name, value in weights.items():
+        want = expected[name]
+        if value.shape != want.shape or value.dtype != want.dtype:
+            raise CheckpointError(
+                f"{path}: {name} is {value.dtype} {list(value.shape)}, but {CONFIG} asks for "
+                f"{want.dtype} {list(want.shape)}"
+            )
+        if not bool(torch.isfinite(value).all()):
+            raise CheckpointError(f"{path}: {name} holds values that are not finite: the training had diverged")
