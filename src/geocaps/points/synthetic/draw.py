@@ -16,7 +16,7 @@ class Draw:
     def __init__(self, key: str) -> None:
         self._next = random.Random(key).random
 
-    def between(self, low: float, high: float) -> float:
+    def between(self, low: float | int, high: float | int) -> float:
         return low + (high - low) * self._next()
 
     def whole(self, low: int, high: int) -> int:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from geocaps.points.synthetic.solid import Solid, from_profiles, from_triangles, join, turn
+from geocaps.points.synthetic.solid import Number, Solid, from_profiles, from_triangles, join, turn
 
 FULL = 2 * math.pi
-Point2 = tuple[float, float]
-Point3 = tuple[float, float, float]
+Point2 = tuple[Number, Number]
+Point3 = tuple[Number, Number, Number]
 
 
-def box(width: float, height: float, depth: float) -> Solid:
+def box(width: Number, height: Number, depth: Number) -> Solid:
     """Sides along x, y, z."""
     return prism([(-width / 2, 0), (width / 2, 0), (width / 2, height), (-width / 2, height)], depth)
 
 
-def rounded_box(width: float, height: float, depth: float, radius: float) -> Solid:
+def rounded_box(width: Number, height: Number, depth: Number, radius: Number) -> Solid:
     """A box whose edges are quarter cylinders and whose corners are eighths of a sphere."""
     half = np.array([width, height, depth]) / 2
     radius = min(radius, 0.999 * float(half.min()))
@@ -50,7 +50,7 @@ def rounded_box(width: float, height: float, depth: float, radius: float) -> Sol
     return join(pieces).at(0, height / 2, 0)
 
 
-def prism(outline: Sequence[Point2], depth: float) -> Solid:
+def prism(outline: Sequence[Point2], depth: Number) -> Solid:
     """An outline in the plane of x and y (simple, any number of corners), extruded over z in [-depth/2, depth/2]."""
     flat = np.asarray(outline, dtype=np.float64)
     front = np.column_stack([flat, np.full(len(flat), -depth / 2)])
@@ -66,7 +66,7 @@ def loft(*rings: Sequence[Point3]) -> Solid:
     return from_triangles(np.concatenate([_fan(turns[0])[:, ::-1], *skins, _fan(turns[-1])]))
 
 
-def revolve(profile: Sequence[Point2], degrees: float = 360.0) -> Solid:
+def revolve(profile: Sequence[Point2], degrees: Number = 360.0) -> Solid:
     """Lines through (radius, height) turned about y: from the bottom of the axis, out, up and back faces outwards."""
     return from_profiles(
         {
@@ -81,15 +81,15 @@ def revolve(profile: Sequence[Point2], degrees: float = 360.0) -> Solid:
     )
 
 
-def cylinder(radius: float, height: float) -> Solid:
+def cylinder(radius: Number, height: Number) -> Solid:
     return frustum(radius, radius, height)
 
 
-def frustum(bottom: float, top: float, height: float) -> Solid:
+def frustum(bottom: Number, top: Number, height: Number) -> Solid:
     return revolve([(0, 0), (bottom, 0), (top, height), (0, height)])
 
 
-def vessel(outside: Sequence[Point2], thickness: float) -> Solid:
+def vessel(outside: Sequence[Point2], thickness: Number) -> Solid:
     """An open vessel: the outside from the axis at the bottom up to the rim, and an inner wall."""
     floor = outside[0][1] + thickness
     inside = [(max(rho - thickness, 0.0), max(height, floor)) for rho, height in reversed(outside)]
@@ -97,28 +97,28 @@ def vessel(outside: Sequence[Point2], thickness: float) -> Solid:
     return revolve([*outside, *inside])
 
 
-def sphere(radius: float) -> Solid:
+def sphere(radius: Number) -> Solid:
     """Centred on the origin."""
     return from_profiles([{"radius": radius, "psi": -math.pi / 2, "psi_span": math.pi, "phi_span": FULL}])
 
 
-def ellipsoid(x: float, y: float, z: float) -> Solid:
+def ellipsoid(x: Number, y: Number, z: Number) -> Solid:
     """Half-axes x, y, z; centred on the origin."""
     return sphere(1.0).scaled(x, y, z)
 
 
-def dome(radius: float, height: float) -> Solid:
+def dome(radius: Number, height: Number) -> Solid:
     """The upper half of an ellipsoid, with its flat floor."""
     arc = from_profiles([{"radius": 1.0, "psi_span": math.pi / 2, "phi_span": FULL}])
     return arc.scaled(radius, height, radius) + revolve([(0, 0), (radius, 0)])
 
 
-def ring(radius: float, tube: float) -> Solid:
+def ring(radius: Number, tube: Number) -> Solid:
     """A torus about y, centred on the origin."""
     return from_profiles([{"rho": radius, "radius": tube, "psi_span": FULL, "phi_span": FULL}])
 
 
-def bent_plate(radius: float, height: float, thickness: float, degrees: float) -> Solid:
+def bent_plate(radius: Number, height: Number, thickness: Number, degrees: Number) -> Solid:
     """Part of an upright pipe's wall of outer radius `radius`, its middle at angle 0 (towards +x)."""
     inner, span = radius - thickness, math.radians(degrees)
     outline = [(inner, 0.0), (radius, 0.0), (radius, height), (inner, height), (inner, 0.0)]
@@ -129,7 +129,7 @@ def bent_plate(radius: float, height: float, thickness: float, degrees: float) -
     return (plate + start + end).transformed(_swing(-span / 2), np.zeros(3))
 
 
-def pipe(path: Sequence[Point3], radius: float, bend: float = 0.0) -> Solid:
+def pipe(path: Sequence[Point3], radius: Number, bend: Number = 0.0) -> Solid:
     """A round tube along a path, its corners rounded to the bend radius (0: a ball at each), its ends closed."""
     corners = [np.asarray(corner, dtype=np.float64) for corner in path]
     pieces, start = [], corners[0]
@@ -156,7 +156,7 @@ def pipe(path: Sequence[Point3], radius: float, bend: float = 0.0) -> Solid:
     return join(pieces)
 
 
-def rod(start: Point3, end: Point3, radius: float, end_radius: float | None = None) -> Solid:
+def rod(start: Point3, end: Point3, radius: Number, end_radius: Number | None = None) -> Solid:
     """A straight closed rod, tapering when the end's radius differs."""
     a, b = np.asarray(start, dtype=np.float64), np.asarray(end, dtype=np.float64)
     body = frustum(radius, radius if end_radius is None else end_radius, float(np.linalg.norm(b - a)))
@@ -180,7 +180,7 @@ def triangulate(outline: Float[np.ndarray, "corners 2"]) -> np.ndarray:
     sign = 1.0 if float(x @ np.roll(y, -1) - y @ np.roll(x, -1)) >= 0 else -1.0
     left, ears = list(range(len(outline))), []
 
-    def side(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    def side(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray | np.float64:
         return sign * ((b[0] - a[0]) * (c[..., 1] - a[1]) - (b[1] - a[1]) * (c[..., 0] - a[0]))
 
     while len(left) > 3:
@@ -213,7 +213,7 @@ def _fan(turn_: np.ndarray) -> np.ndarray:
     return np.stack([np.broadcast_to(turn_.mean(axis=0), turn_.shape), turn_, np.roll(turn_, -1, axis=0)], axis=1)
 
 
-def _rod(start: np.ndarray, end: np.ndarray, radius: float) -> Solid:
+def _rod(start: np.ndarray, end: np.ndarray, radius: Number) -> Solid:
     """The wall only."""
     wall = revolve([(radius, 0), (radius, float(np.linalg.norm(end - start)))])
     return wall.transformed(_upright_to(_unit(end - start)), start)

@@ -18,6 +18,9 @@ from functools import reduce
 import numpy as np
 from jaxtyping import Float
 
+# At run time an int is not a float, and shape tests check annotations at run time.
+Number = float | int
+
 PROFILE_FIELDS = ("rho", "rho_span", "height", "height_span", "radius", "psi", "psi_span", "phi", "phi_span")
 
 
@@ -39,19 +42,19 @@ class Solid:
             triangles = triangles[:, ::-1]  # a mirror turns anticlockwise into clockwise
         return Solid(triangles, self.profiles, linear @ self.linear, self.offset @ linear.T + offset)
 
-    def at(self, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> "Solid":
-        return self.transformed(np.eye(3), np.array([x, y, z]))
+    def at(self, x: Number = 0.0, y: Number = 0.0, z: Number = 0.0) -> "Solid":
+        return self.transformed(np.eye(3), np.array([x, y, z], dtype=np.float64))
 
-    def turned(self, axis: str, degrees: float) -> "Solid":
+    def turned(self, axis: str, degrees: Number) -> "Solid":
         """Turned about a coordinate axis through the origin, by the right-hand rule."""
         return self.transformed(turn(axis, degrees), np.zeros(3))
 
-    def scaled(self, x: float = 1.0, y: float = 1.0, z: float = 1.0) -> "Solid":
+    def scaled(self, x: Number = 1.0, y: Number = 1.0, z: Number = 1.0) -> "Solid":
         """Stretched; a negative factor mirrors."""
-        return self.transformed(np.diag([x, y, z]), np.zeros(3))
+        return self.transformed(np.diag([float(x), float(y), float(z)]), np.zeros(3))
 
 
-def turn(axis: str, degrees: float) -> Float[np.ndarray, "3 3"]:
+def turn(axis: str, degrees: Number) -> Float[np.ndarray, "3 3"]:
     first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
     angle = math.radians(degrees)
     matrix = np.eye(3)
@@ -84,12 +87,12 @@ def from_triangles(triangles: Float[np.ndarray, "flat 3 3"]) -> Solid:
     return Solid(facing, np.zeros((0, 9)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
 
 
-def from_profiles(profiles: Iterable[dict[str, float]]) -> Solid:
-    rows = np.array([[profile.get(field, 0.0) for field in PROFILE_FIELDS] for profile in profiles])
+def from_profiles(profiles: Iterable[dict[str, Number]]) -> Solid:
+    rows = np.array([[profile.get(field, 0.0) for field in PROFILE_FIELDS] for profile in profiles], dtype=np.float64)
     count = len(rows)
     return Solid(np.zeros((0, 3, 3)), rows, np.tile(np.eye(3), (count, 1, 1)), np.zeros((count, 3)))
 
 
-def stack(solid: Solid, offsets: Iterable[tuple[float, float, float]]) -> Solid:
+def stack(solid: Solid, offsets: Iterable[tuple[Number, Number, Number]]) -> Solid:
     """Copies of a solid, one at each offset."""
     return reduce(Solid.__add__, [solid.at(*offset) for offset in offsets])
