@@ -6,7 +6,6 @@ import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import h5py
 import numpy as np
@@ -49,7 +48,7 @@ def read_npz(path: Path) -> Geometry:
             if not info.filename.endswith(".npy"):
                 continue
             with archive.open(info) as member:
-                headers[name] = _npy_header(member)
+                headers[name] = _npy_header(io.BytesIO(member.read(_NPY_HEADER_BYTES)))
         name = _choose({key: shape for key, (shape, _) in headers.items()})
         shape, dtype = headers[name]
         _check_array(shape, dtype, f"the array '{name[:40]}'")
@@ -103,8 +102,8 @@ def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     return found
 
 
-def _npy_header(stream: IO[bytes]) -> tuple[Shape, np.dtype]:
-    """Shape and type of an NPY stream, which is left where its data begin; at most 64 KiB are read."""
+def _npy_header(stream: io.BytesIO) -> tuple[Shape, np.dtype]:
+    """Shape and type of an NPY stream, which is left where its data begin."""
     version = npy_format.read_magic(stream)
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     if version not in readers:

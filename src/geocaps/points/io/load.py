@@ -110,7 +110,9 @@ def _read(path: Path) -> Geometry:
     except GeocapsError:
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        # The text of a KeyError and the like is a bare value: its name says what it is.
+        named = str(error).strip() if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__} {error}"
+        reason = (named or type(error).__name__).splitlines()[0][:300]
         raise FileFormatError(f"cannot read {path} as {kind}: {reason}") from error
     total = len(geometry.vertices)
     if total == 0:
