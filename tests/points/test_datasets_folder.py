@@ -88,7 +88,7 @@ def test_old_objects_give_way_when_memory_is_full(meshes, monkeypatch):
 def test_a_scan_far_from_the_origin_keeps_its_shape(tmp_path):
     rng = np.random.default_rng(0)
     shape = rng.uniform(-1, 1, (50, 3))
-    np.save(tmp_path / "scan.npy", shape + [5e5, 5e6, 100])
+    np.save(tmp_path / "scan.npy", shape + np.array([5e5, 5e6, 100]))
     points = load(tmp_path).points(0).numpy()
     np.testing.assert_allclose(points, shape - shape.mean(0), atol=1e-6)
 

@@ -14,6 +14,7 @@ from geocaps.cli.output import console, messages, print_json
 from geocaps.errors import DatasetError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from geocaps.points.datasets.survey import Survey
@@ -125,7 +126,7 @@ def download(
             print_json({"status": "by hand", **asdict(source)})
         raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
     if source is not None:
-        messages().print(f"{source.title}\nLicence: {source.licence}. See {source.page}", markup=False)
+        _say(messages(), f"{source.title}\nLicence: {source.licence}. See {source.page}")
     with _progress(is_bytes=True) as (progress, task):
         got = run(
             name,
@@ -139,19 +140,30 @@ def download(
         print_json({"status": status, **asdict(got), "path": str(got.path), "archive": str(got.archive)})
         return
     out = console()
-    out.print(f"{'downloaded' if got.fetched else 'already there'}: {got.path}", markup=False)
+    _say(out, f"{'downloaded' if got.fetched else 'already there'}: {got.path}")
     out.print(
         f"sha256 {got.sha256}, checked against {got.checked_against or 'nothing (none is known; kept for next time)'}"
     )
+
+
+def _say(out: Console, text: str, style: str | None = None) -> None:
+    """A line for people as it is: no markup in it, and no line breaks within a path."""
+    out.print(text, style=style, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def _progress(is_bytes: bool = False) -> Iterator[tuple[Progress, TaskID]]:
     from rich import progress as parts
 
+    speaker = messages()
     count = parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn()
     with parts.Progress(
-        parts.BarColumn(), count, parts.TimeRemainingColumn(), console=messages(), transient=True
+        parts.BarColumn(),
+        count,
+        parts.TimeRemainingColumn(),
+        console=speaker,
+        transient=True,
+        disable=not speaker.is_terminal,
     ) as progress:
         yield progress, progress.add_task("", total=None)
 
@@ -160,7 +172,7 @@ def _show_survey(found: Survey) -> None:
     from rich.table import Table
 
     out = console()
-    out.print(f"{found.name}: {found.objects} objects, fingerprint {found.fingerprint}", markup=False)
+    _say(out, f"{found.name}: {found.objects} objects, fingerprint {found.fingerprint}")
     if found.classes:
         table = Table("class", "objects")
         for name, count in found.classes.items():
@@ -169,30 +181,30 @@ def _show_survey(found: Survey) -> None:
             table.add_row("(no label)", str(found.unlabelled))
         out.print(table)
     if found.splits:
-        out.print("splits: " + ", ".join(f"{name} {count}" for name, count in found.splits.items()))
+        _say(out, "splits: " + ", ".join(f"{name} {count}" for name, count in found.splits.items()))
     if found.point_counts and found.radii and found.lowest and found.highest:
-        out.print("points per object: {} (median {}) to {}".format(*found.point_counts))
-        out.print("half diagonal: {:.4g} (median {:.4g}) to {:.4g}".format(*found.radii))
+        _say(out, "points per object: {} (median {}) to {}".format(*found.point_counts))
+        _say(out, "half diagonal: {:.4g} (median {:.4g}) to {:.4g}".format(*found.radii))
         corners = " to ".join(
             "(" + ", ".join(f"{value:.4g}" for value in c) + ")" for c in (found.lowest, found.highest)
         )
-        out.print(f"extent: {corners}")
+        _say(out, f"extent: {corners}")
     if not found.problems:
-        out.print("no problems found")
+        _say(out, "no problems found")
     for problem in found.problems:
-        out.print(f"problem: {problem.kind}: {problem.count}", style="bold red", markup=False)
+        _say(out, f"problem: {problem.kind}: {problem.count}", style="bold red")
         for example in problem.examples:
-            out.print(f"  {example}", markup=False)
+            _say(out, f"  {example}")
         if problem.count > len(problem.examples):
-            out.print(f"  and {problem.count - len(problem.examples)} more")
+            _say(out, f"  and {problem.count - len(problem.examples)} more")
 
 
 def _show_packed(report: PackReport) -> None:
     out = console()
     again = f", {report.resumed} files were done by an earlier run" if report.resumed else ""
-    out.print(f"{report.output}: {report.objects} objects of {report.points} points{again}", markup=False)
+    _say(out, f"{report.output}: {report.objects} objects of {report.points} points{again}")
     for skipped in report.skipped:
-        out.print(f"skipped {skipped.object_id}: {skipped.reason}", markup=False)
+        _say(out, f"skipped {skipped.object_id}: {skipped.reason}")
 
 
 def _show_sources(known: dict[str, Source], json: bool) -> None:
@@ -201,7 +213,7 @@ def _show_sources(known: dict[str, Source], json: bool) -> None:
         return
     out = console()
     for name, source in known.items():
-        out.print(f"{name}: {source.title}", markup=False)
-        out.print(f"  licence: {source.licence}; see {source.page}", markup=False)
-        out.print(f"  checksum: {source.checksum or 'unknown'} ({source.checksum_note})", markup=False)
-        out.print(f"  how: {source.how}", markup=False)
+        _say(out, f"{name}: {source.title}")
+        _say(out, f"  licence: {source.licence}; see {source.page}")
+        _say(out, f"  checksum: {source.checksum or 'unknown'} ({source.checksum_note})")
+        _say(out, f"  how: {source.how}")

@@ -114,8 +114,8 @@ def pack(
 def sample_unit(path: Path, points: int, seed: int) -> Int16[np.ndarray, "n 3"]:
     """Points of one file, centred, scaled to the unit sphere, in steps of ``SCALE``."""
     cloud = np.asarray(load_points(path, points, seed=seed).points, dtype=np.float64)
-    if cloud.shape != (points, 3) or not np.isfinite(cloud).all():
-        raise DatasetError(f"{points} finite points were asked for, got shape {list(cloud.shape)}")
+    if len(cloud) < points:
+        raise DatasetError(f"it has {len(cloud)} points, fewer than the {points} asked for; give a smaller --points")
     centred = cloud - cloud.mean(0)
     radius = float(np.linalg.norm(centred, axis=1).max())
     if radius <= 1e-9 * max(1.0, float(np.abs(cloud).max())):
@@ -250,7 +250,7 @@ def _sampled(
                 pass  # handled below: the files that were under way are still in "running"
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-        # A reader took its whole process down. Each file that was under way gets a process of its own, to find which.
+        # A reader took its whole process down. The files that were under way are read one by one, to find which.
         for item in running.values():
             with _pool(1) as pool:
                 try:
@@ -260,8 +260,12 @@ def _sampled(
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # Spawned, not forked: a fork of a process that runs torch's threads can hang.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare_worker)
+    # Never a fork of this process: it may run torch's threads, and then its copy can hang. A fork server has none.
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare_worker)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once, not in each worker
+    return ProcessPoolExecutor(workers, context, _prepare_worker)
 
 
 def _prepare_worker() -> None:
@@ -299,16 +303,17 @@ def _write(output: Path, items: list[Item], rows: Iterator[bytes], points: int) 
         columns |= {"split": split_codes.astype(np.int8), "split_names": np.array(SPLIT_NAMES)}
     fresh = output.with_name(output.name + ".new")
     try:
-        # Stored, not deflated: then the points can be mapped (and random int16 hardly shrink).
+        # ZipInfo carries no date, so the same folder gives the same bytes. Stored, not deflated:
+        # then the points can be mapped (and random int16 hardly shrink).
         with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
-            with archive.open("points.npy", "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo("points.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(
                     member, {"descr": "<i2", "fortran_order": False, "shape": (len(items), points, 3)}
                 )
                 for row in rows:
                     member.write(row)
             for key, column in columns.items():
-                with archive.open(f"{key}.npy", "w") as member:
+                with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w") as member:
                     np.lib.format.write_array(member, np.asarray(column), allow_pickle=False)
         os.replace(fresh, output)
     finally:
