@@ -49,9 +49,16 @@ _MAKERS: dict[str, Callable[[Draw], dict[str, Solid]]] = {
 }
 CLASS_NAMES: tuple[str, ...] = tuple(_MAKERS)
 # Classes no object of which looks the same, or nearly the same, after any turn.
-ASYMMETRIC: frozenset[str] = frozenset(
-    {"airplane", "bed", "boat", "car", "chair", "desk", "hammer", "monitor", "mug", "sofa", "teapot", "toilet", "truck"}
-)
+ASYMMETRIC: frozenset[str] = frozenset(CLASS_NAMES) - {
+    "bottle",
+    "bowl",
+    "lamp",
+    "pliers",
+    "screwdriver",
+    "shelf",
+    "table",
+    "wrench",
+}
 
 
 @dataclass(frozen=True)

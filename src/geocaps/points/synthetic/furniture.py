@@ -84,16 +84,16 @@ def desk(draw: Draw) -> dict[str, Solid]:
 
 def bed(draw: Draw) -> dict[str, Solid]:
     width, length = draw.between(0.9, 2.0), draw.between(1.9, 2.2)
-    leg, rail, thick = draw.between(0.05, 0.25), draw.between(0.12, 0.25), draw.between(0.15, 0.3)
+    leg, rail, thick = draw.between(0.1, 0.3), draw.between(0.12, 0.25), draw.between(0.15, 0.3)
     top = leg + rail * 0.6 + thick
-    headboard = top + draw.between(0.35, 0.8)
+    headboard = top + draw.between(0.5, 0.9)
     parts = {
         "frame": p.box(width + 0.08, rail, length + 0.06).at(y=leg),
         "mattress": p.rounded_box(width, thick, length, draw.between(0.03, 0.07)).at(y=leg + rail * 0.6),
         "headboard": _bed_board(draw, width + 0.1, headboard).at(z=length / 2 + 0.06),
     }
     if draw.chance(0.5):
-        footboard = draw.between(leg + rail + 0.05, top + 0.1)
+        footboard = draw.between(leg + rail + 0.02, top)
         parts["footboard"] = _bed_board(draw, width + 0.1, footboard).at(z=-length / 2 - 0.06)
     pillows = 2 if width > 1.3 else 1
     pillow_width = (width - 0.1) / pillows * draw.between(0.8, 0.95)

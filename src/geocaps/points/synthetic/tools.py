@@ -23,7 +23,7 @@ def hammer(draw: Draw) -> dict[str, Solid]:
     parts["face"] = neck + p.rod((0, y, -head * 0.6), (0, y, -head), face, face * 1.05)
     style = draw.pick("claw", "wedge", "ball")
     if style == "claw":
-        reach, drop = head * draw.between(0.95, 1.25), draw.between(0.02, 0.04)
+        reach, drop = head * draw.between(1.2, 1.5), draw.between(0.03, 0.05)
         half = block * 0.5
         prong = p.loft(
             *(
@@ -37,7 +37,7 @@ def hammer(draw: Draw) -> dict[str, Solid]:
         )
         parts["claw"] = mirrored_pair(prong)
     elif style == "wedge":
-        reach, half = head * draw.between(0.9, 1.3), block * 0.45
+        reach, half = head * draw.between(1.3, 1.7), block * 0.45
         parts["peen"] = p.loft(
             [(-half, y - half, 0.0), (half, y - half, 0.0), (half, y + half, 0.0), (-half, y + half, 0.0)],
             [
@@ -48,8 +48,8 @@ def hammer(draw: Draw) -> dict[str, Solid]:
             ],
         )
     else:
-        reach = head * 0.6
-        parts["peen"] = p.rod((0, y, 0), (0, y, reach), face * 0.55) + p.sphere(face * 0.8).at(y=y, z=reach)
+        reach = head * draw.between(1.2, 1.4)
+        parts["peen"] = p.rod((0, y, 0), (0, y, reach), face * 0.55) + p.sphere(face * 0.75).at(y=y, z=reach)
     return parts
 
 

@@ -28,21 +28,21 @@ def car(draw: Draw) -> dict[str, Solid]:
     wheel = draw.between(0.29, 0.37) * (1.15 if style == "pickup" else 1.0)
     floor = wheel * draw.between(0.55, 0.75)
     waist = floor + (height - floor) * draw.between(0.5, 0.58)
-    bonnet = waist - (waist - floor) * draw.between(0.12, 0.3)
+    bonnet = waist - (waist - floor) * draw.between(0.25, 0.45)
     front, rear = -length / 2, length / 2
     # Shares of the length: where the windscreen starts, the roof starts, the roof ends, the rear window ends.
     screen, roof, roof_end, boot = {
-        "saloon": (0.3, 0.42, 0.66, 0.8),
-        "hatchback": (0.26, 0.4, 0.82, 0.97),
-        "estate": (0.27, 0.38, 0.9, 0.98),
-        "pickup": (0.24, 0.33, 0.52, 0.56),
-        "sports": (0.38, 0.5, 0.62, 0.82),
+        "saloon": (0.36, 0.47, 0.74, 0.88),
+        "hatchback": (0.3, 0.42, 0.84, 0.98),
+        "estate": (0.3, 0.4, 0.92, 0.99),
+        "pickup": (0.22, 0.3, 0.5, 0.53),
+        "sports": (0.44, 0.54, 0.7, 0.93),
     }[style]
     shift = draw.between(-0.02, 0.03)
     screen_z, roof_z, roof_end_z, boot_z = (
         front + length * (share + shift * (share < 0.8)) for share in (screen, roof, roof_end, boot)
     )
-    tail = waist - (0.02 if style in ("estate", "hatchback") else draw.between(0.05, 0.12))
+    tail = waist - (0.02 if style in ("estate", "hatchback") else draw.between(0.0, 0.06))
     nose = floor + (bonnet - floor) * draw.between(0.5, 0.75)
     side = [(front, floor), (front, nose), (front + 0.18, bonnet), (screen_z, waist), (boot_z, waist), (rear, tail)]
     parts = {"body": _from_side([*side, (rear, floor)], width)}

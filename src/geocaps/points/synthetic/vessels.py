@@ -93,8 +93,8 @@ def teapot(draw: Draw) -> dict[str, Solid]:
     parts["lid"] = p.dome(lid, height * draw.between(0.08, 0.25)).at(y=height)
     knob = draw.between(0.008, 0.014)
     parts["knob"] = p.sphere(knob).at(y=height * 1.2 + knob)
-    tip_y, reach = height * draw.between(0.85, 1.15), radius * draw.between(1.5, 1.9)
-    root, tip = draw.between(0.016, 0.022), draw.between(0.007, 0.011)
+    tip_y, reach = height * draw.between(0.85, 1.15), radius * draw.between(1.7, 2.2)
+    root, tip = draw.between(0.022, 0.03), draw.between(0.009, 0.014)
     low = height * draw.between(0.2, 0.4)
     if draw.chance(0.5):
         parts["spout"] = p.rod((0, low, -radius * 0.75), (0, tip_y, -reach), root, tip)
@@ -106,9 +106,9 @@ def teapot(draw: Draw) -> dict[str, Solid]:
             (0.0, tip_y, -reach * 1.1),
         ]
         parts["spout"] = p.pipe(path, (root + tip) / 2, bend=reach * 0.25)
-    tube = draw.between(0.005, 0.008)
+    tube = draw.between(0.006, 0.01)
     if draw.chance(0.7):
-        out = radius * draw.between(1.45, 1.8)
+        out = radius * draw.between(1.6, 2.0)
         lower, upper = height * draw.between(0.2, 0.35), height * draw.between(0.75, 0.9)
         hoop = [(0.0, lower, radius * 0.8), (0.0, lower, out), (0.0, upper, out), (0.0, upper, radius * 0.6)]
     else:
