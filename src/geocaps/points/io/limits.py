@@ -55,7 +55,8 @@ def read_bytes(path: Path, limit: int | None = None) -> bytes:
     if size > limit:
         raise ValueError(f"the file has {size:,} bytes, the limit is {limit:,}")
     with path.open("rb") as file:
-        return file.read(limit)
+        # Python sets aside what is asked for, so ask for no more than is there.
+        return file.read(size)
 
 
 def read_text(path: Path) -> str:

@@ -125,14 +125,22 @@ def _is_even(header: _Header, data: bytes) -> bool:
         return False
     position = header.size
     for element in header.elements.values():
-        row = 0
-        for prop in element.properties:
+        row: list[tuple] = []
+        lengths: dict[str, int] = {}
+        for i, prop in enumerate(element.properties):
             if prop.length_dtype is not None and element.count:
-                length = int(_values(data, position + row, prop.length_dtype, 1)[0])
-                row += prop.length_dtype.itemsize + max(length, 0) * prop.dtype.itemsize
-            else:
-                row += prop.dtype.itemsize
-        position += row * element.count
+                start = position + np.dtype(row).itemsize
+                lengths[f"n{i}"] = max(int(_values(data, start, prop.length_dtype, 1)[0]), 0)
+                row.append((f"n{i}", prop.length_dtype))
+                limits.check_present(start + lengths[f"n{i}"] * prop.dtype.itemsize, len(data), "the lists it declares")
+            row.append((f"f{i}", prop.dtype, (lengths.get(f"n{i}", 1),)))
+        size = np.dtype(row).itemsize * element.count
+        if position + size > len(data):
+            return False
+        table = _values(data, position, np.dtype(row), element.count)
+        if any((table[name] != length).any() for name, length in lengths.items()):
+            return False
+        position += size
     return position == len(data)
 
 
