@@ -141,8 +141,9 @@ def download(
         return
     out = console()
     _say(out, f"{'downloaded' if got.fetched else 'already there'}: {got.path}")
-    out.print(
-        f"sha256 {got.sha256}, checked against {got.checked_against or 'nothing (none is known; kept for next time)'}"
+    _say(out, f"sha256 {got.sha256}")
+    _say(
+        out, f"checked against {got.checked_against or 'nothing: no checksum is known; this one is kept for next time'}"
     )
 
 
