@@ -1,0 +1,207 @@
+"""What a training is: one frozen value, checked when it is made, stored with every checkpoint."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from geocaps.errors import ConfigError
+from geocaps.model.config import ModelConfig
+from geocaps.model.objectives import ObjectiveWeights
+
+STAGES = ("parts", "object")
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """The optimisation of one stage: Adam with L2 decay, and how the learning rate moves."""
+
+    steps: int = 100_000
+    batch: int = 32
+    learning_rate: float = 1e-3
+    schedule: Literal["decay", "cosine"] = "decay"
+    warmup: int = 0
+    decay_at: tuple[int, ...] = ()
+    decay_factor: float = 0.1
+    weight_decay: float = 1e-7
+    clip: float = 0.0  # largest gradient norm; 0 does not clip
+    accumulate: int = 1  # the batch in so many pieces, one after the other; processes share the pieces
+    best_by: str = "chamfer"  # the validation figure that chooses OUT/best: the smallest
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "accumulate"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        _require(self.learning_rate > 0, "learning_rate must be positive", self.learning_rate)
+        _require(self.schedule in ("decay", "cosine"), "schedule must be decay or cosine", self.schedule)
+        _require(0 < self.decay_factor <= 1, "decay_factor must lie in (0, 1]", self.decay_factor)
+        for name in ("warmup", "weight_decay", "clip"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative", getattr(self, name))
+        _require(
+            self.batch % self.accumulate == 0, f"accumulate must divide the batch of {self.batch}", self.accumulate
+        )
+        _require(self.best_by in FIGURES, f"best_by must be one of {', '.join(FIGURES)}", self.best_by)
+
+    def fitted(self, steps: int) -> StageConfig:
+        """The same schedule, stretched or squeezed to another number of steps."""
+        ratio = steps / self.steps
+        decay_at = tuple(round(at * ratio) for at in self.decay_at)
+        return replace(self, steps=steps, warmup=round(self.warmup * ratio), decay_at=decay_at)
+
+
+FIGURES = ("chamfer", "rotation_parts", "rotation_resampled")
+"""Validation figures that can choose the best checkpoint."""
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What the object stage is trained on."""
+
+    kind: Literal["paper", "agreement"] = "paper"
+    weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    noise_from: float = 45.0  # degrees, at the start
+    noise_to: float = 45.0  # degrees, at the end of the ramp
+    ramp_from: float = 0.0  # shares of the stage's steps
+    ramp_to: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)
+        for name, value in asdict(self.weights).items():
+            _require(value >= 0, f"objective.weights.{name} must not be negative", value)
+        if not self.weights.part and not self.weights.chamfer:
+            raise ConfigError("objective.weights.part and .chamfer are both 0: then nothing trains the decoders")
+        for name in ("noise_from", "noise_to"):
+            _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
+        _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How the object stage's clouds differ from the stored ones. Each ``..._share`` is a chance per sampling."""
+
+    translation: float = 0.0  # the whole object, within a cube of this half side
+    stretch: float = 1.0  # x, y and z each by a factor in [1/stretch, stretch], the same for all samplings
+    noise_share: float = 0.0
+    noise_std: float = 0.02  # the largest; each draw is uniform below it
+    outlier_share: float = 0.0
+    outlier_fraction: float = 0.05  # the largest
+    crop_share: float = 0.0
+    crop_keep: float = 0.7  # the smallest
+    density_share: float = 0.0
+    density_strength: float = 4.0  # the largest
+
+    def __post_init__(self) -> None:
+        for name in ("noise_share", "outlier_share", "crop_share", "density_share", "outlier_fraction"):
+            value = getattr(self, name)
+            _require(0 <= value <= 1, f"augmentation.{name} must lie in 0 to 1", value)
+        for name in ("translation", "noise_std", "density_strength"):
+            _require(getattr(self, name) >= 0, f"augmentation.{name} must not be negative", getattr(self, name))
+        _require(self.stretch >= 1, "augmentation.stretch must be at least 1", self.stretch)
+        _require(0 < self.crop_keep <= 1, "augmentation.crop_keep must lie in (0, 1]", self.crop_keep)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole training. Take one from :func:`geocaps.training.preset` and replace what you want otherwise."""
+
+    data: str = "shapes"  # sources joined by commas
+    out: str = "runs/train"
+    preset: str = "cpu"
+    stage: Literal["parts", "object", "all"] = "all"
+    split: str = "train"  # of the sources that have splits
+    init: str | None = None  # a checkpoint whose first layer is taken over
+    seed: int = 0
+    device: str = "auto"
+    budget: float | None = None  # seconds; the steps of each stage are then measured on the spot
+    model: ModelConfig = field(default_factory=ModelConfig)
+    parts: StageConfig = field(default_factory=StageConfig)
+    object: StageConfig = field(default_factory=StageConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    parts_augmentation: Augmentation = field(default_factory=Augmentation)
+    object_augmentation: Augmentation = field(default_factory=Augmentation)
+    validations: int = 10  # in each stage, evenly spread
+    validation_objects: int = 128
+    save_every: int = 200
+    log_every: int = 10
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        _require(bool(self.sources), "data must name at least one source", self.data)
+        _require(self.stage in (*STAGES, "all"), "stage must be parts, object or all", self.stage)
+        _require(self.seed >= 0, "seed must not be negative", self.seed)
+        _require(self.budget is None or self.budget > 0, "budget must be positive", self.budget)
+        for name in ("validations", "validation_objects", "save_every", "log_every"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        if self.init is not None and self.stage != "object":
+            raise ConfigError(f"init takes over a trained first layer, so stage must be object, not {self.stage!r}")
+        if self.stage == "object" and self.init is None:
+            raise ConfigError("stage object needs a trained first layer: name a checkpoint with init (--init DIR)")
+        agreement = self.objective.kind == "agreement"
+        if agreement != (self.model.object.choice == "agreement"):
+            raise ConfigError(
+                f"objective.kind is {self.objective.kind!r} but model.object.choice is {self.model.object.choice!r}: "
+                "a choice by agreement is trained by the agreement objective, and only by it"
+            )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(source.strip() for source in self.data.split(",") if source.strip())
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return STAGES if self.stage == "all" else (self.stage,)
+
+    def stage_config(self, stage: str) -> StageConfig:
+        return self.parts if stage == "parts" else self.object
+
+    def augmentation(self, stage: str) -> Augmentation:
+        return self.parts_augmentation if stage == "parts" else self.object_augmentation
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
+        """The inverse of :meth:`to_dict`, also after a way through JSON; an unknown name is an error."""
+        made = _made(cls, values)
+        assert isinstance(made, cls)
+        return made
+
+
+def differences(old: TrainConfig, new: TrainConfig) -> list[tuple[str, Any, Any]]:
+    """Every value (by its dotted name) that is not the same."""
+    return _differences("", old.to_dict(), new.to_dict())
+
+
+def _differences(prefix: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return [] if old == new else [(prefix, old, new)]
+    found = []
+    for name, value in old.items():
+        found += _differences(f"{prefix}.{name}" if prefix else name, value, new[name])
+    return found
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """A nested dataclass from plain values, type by type."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{kind.__name__} must be a mapping, not {type(value).__name__}")
+        unknown = value.keys() - {entry.name for entry in fields(kind)}
+        if unknown:
+            raise ConfigError(f"{kind.__name__} has no {sorted(unknown)[0]!r}")
+        hints = get_type_hints(kind)
+        try:
+            return kind(**{name: _made(hints[name], item) for name, item in value.items()})
+        except TypeError as error:
+            raise ConfigError(f"not a {kind.__name__}: {error}") from error
+    if get_origin(kind) is tuple:
+        return tuple(_made(get_args(kind)[0], item) for item in value)
+    if get_origin(kind) in (Union, types.UnionType):
+        return value if value is None else _made(get_args(kind)[0], value)
+    return value
+
+
+def _require(holds: bool, sentence: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"{sentence}, not {value!r}")

@@ -1,0 +1,166 @@
+"""Batches: which objects a step sees, from which samplings, and how they are changed.
+
+Everything follows from the seed, the step and the object: a resumed run, and any number of processes, see the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from geocaps.errors import ConfigError, DatasetError
+from geocaps.points import corruption
+from geocaps.points.datasets import PointDataset, concat, load
+from geocaps.se3 import Pose
+from geocaps.training.config import Augmentation, TrainConfig
+from geocaps.training.schedule import random_stream
+
+_HOLD_OUT = 10
+"""A source without a validation split lends every so-manieth object to validation."""
+
+
+def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
+    """The objects to train on, and the held-out ones."""
+    pairs = [_train_and_validation(load(source), config.split) for source in config.sources]
+    train, validation = (
+        concat([pair[side] for pair in pairs]) if len(pairs) > 1 else pairs[0][side] for side in (0, 1)
+    )
+    return train, validation
+
+
+def _train_and_validation(dataset: PointDataset, split: str) -> tuple[PointDataset, PointDataset]:
+    chosen = dataset.split(split) if dataset.splits else dataset
+    if "val" in dataset.splits and split != "val":
+        return chosen, dataset.split("val")
+    if len(chosen) < 2:
+        raise DatasetError(f"{dataset.name} has {len(chosen)} objects to train on; at least 2 are needed")
+    index = np.arange(len(chosen))
+    held_out = index % _HOLD_OUT == min(_HOLD_OUT, len(chosen)) - 1
+    return chosen.subset(index[~held_out]), chosen.subset(index[held_out])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clouds of some objects, ``views`` samplings each, in the model's frame, and the objects' names."""
+
+    points: Float[Tensor, "b v n 3"]
+    object_ids: tuple[str, ...]
+
+
+class Batches:
+    """The batches of one stage. Each object comes once in every epoch, in an order drawn anew for each."""
+
+    def __init__(
+        self,
+        dataset: PointDataset,
+        *,
+        points: int,
+        views: int,
+        batch: int,
+        pieces: int,
+        augmentation: Augmentation,
+        key: tuple[int, ...],
+    ) -> None:
+        if len(dataset) < batch:
+            raise ConfigError(
+                f"a batch of {batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}: "
+                f"choose a batch of {len(dataset)} or fewer (--batch)"
+            )
+        self.dataset, self.points, self.views, self.batch, self.pieces = dataset, points, views, batch, pieces
+        self.augmentation, self.key = augmentation, key
+        self._orders: dict[int, np.ndarray] = {}
+
+    def indices(self, step: int) -> list[int]:
+        """The objects of a step; where an epoch ends within the batch, the next one goes on."""
+        places = range(step * self.batch, (step + 1) * self.batch)
+        return [int(self._order(place // len(self.dataset))[place % len(self.dataset)]) for place in places]
+
+    def piece(self, step: int, piece: int) -> Batch:
+        """One of the equal pieces of a step's batch: pieces are what processes share."""
+        chosen = self.indices(step)[piece :: self.pieces]
+        clouds = [self._object(index, step) for index in chosen]
+        return Batch(torch.stack(clouds), tuple(self.dataset.object_ids[index] for index in chosen))
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._orders:
+            generator = random_stream(*self.key, 0, epoch)
+            # An epoch may end within a batch, so two orders are alive at a time.
+            self._orders = {key: order for key, order in self._orders.items() if key == epoch - 1}
+            self._orders[epoch] = torch.randperm(len(self.dataset), generator=generator).numpy()
+        return self._orders[epoch]
+
+    def _object(self, index: int, step: int) -> Float[Tensor, "v n 3"]:
+        generator = random_stream(*self.key, 1, step, index)
+        return augmented_samplings(self.dataset, index, self.points, self.views, self.augmentation, generator)
+
+
+def augmented_samplings(
+    dataset: PointDataset,
+    index: int,
+    count: int,
+    views: int,
+    augmentation: Augmentation,
+    generator: torch.Generator,
+) -> Float[Tensor, "v n 3"]:
+    """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own."""
+    spoil = [_drawn(augmentation, generator) for _ in range(views)]
+    crops = any(one.keep < 1 for one in spoil)
+    drawn = math.ceil(count / augmentation.crop_keep) if crops else count
+    clouds = unit_sphere(dataset, index, dataset.samplings(index, drawn, views, generator))
+    if augmentation.stretch > 1:
+        exponent = torch.rand(3, generator=generator) * 2 - 1
+        clouds = clouds * augmentation.stretch**exponent
+        clouds = clouds / clouds.norm(dim=-1).max()
+    pose = Pose.perturbation(max_angle=math.pi, max_translation=augmentation.translation, generator=generator)
+    spoilt = [one.apply(cloud, count, generator) for cloud, one in zip(clouds, spoil, strict=True)]
+    return pose.apply(torch.stack(spoilt))
+
+
+def unit_sphere(dataset: PointDataset, index: int, clouds: Float[Tensor, "v n 3"]) -> Float[Tensor, "v n 3"]:
+    """All samplings of an object moved and scaled together: their joint centroid to 0, the farthest point to 1."""
+    clouds = clouds - clouds.mean(dim=(0, 1))
+    radius = clouds.norm(dim=-1).max()
+    if not torch.isfinite(radius) or radius <= 0:
+        what = "coordinates that are not finite" if not torch.isfinite(radius) else "all its points in one place"
+        raise DatasetError(
+            f"{dataset.name}: the object {dataset.object_ids[index]!r} has {what}; "
+            "find such objects with  geocaps data info  and remove them"
+        )
+    return clouds / radius
+
+
+@dataclass(frozen=True)
+class _Spoiling:
+    noise: float
+    outliers: float
+    keep: float
+    density: float
+
+    def apply(self, cloud: Float[Tensor, "m 3"], count: int, generator: torch.Generator) -> Float[Tensor, "n 3"]:
+        if self.keep < 1:
+            cloud, _ = corruption.crop_half_space(cloud[: math.ceil(count / self.keep)], self.keep, generator)
+        cloud = cloud[:count]
+        if self.density:
+            cloud, _ = corruption.vary_density(cloud, generator, self.density)
+        if self.noise:
+            cloud = corruption.gaussian_noise(cloud, self.noise, generator)
+        if self.outliers:
+            cloud, _ = corruption.outliers(cloud, self.outliers, generator)
+        return cloud
+
+
+def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
+    """Which of the four happen to a sampling, and how strongly."""
+    happens, strength = torch.rand(2, 4, generator=generator).tolist()
+    crop = happens[2] < augmentation.crop_share
+    return _Spoiling(
+        noise=strength[0] * augmentation.noise_std if happens[0] < augmentation.noise_share else 0.0,
+        outliers=strength[1] * augmentation.outlier_fraction if happens[1] < augmentation.outlier_share else 0.0,
+        keep=augmentation.crop_keep + strength[2] * (1 - augmentation.crop_keep) if crop else 1.0,
+        density=strength[3] * augmentation.density_strength if happens[3] < augmentation.density_share else 0.0,
+    )

@@ -1,0 +1,255 @@
+"""The training loop: one flat loop for both stages, the stage is data.
+
+Everything random follows from (seed, stage, step, piece), so a run that is killed and resumed, or spread over several
+processes, goes through the same batches and the same noise as one that is not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from geocaps.errors import ConfigError, TrainingError
+from geocaps.training.checkpoint import save_checkpoint
+from geocaps.training.config import STAGES, TrainConfig
+from geocaps.training.data import Batches, open_data
+from geocaps.training.distributed import World, join
+from geocaps.training.memory import keep_freed_memory
+from geocaps.training.monitor import Monitor, RunMonitor, Silence
+from geocaps.training.run import RunState, StopSignal, begun, card, resumed, training_state
+from geocaps.training.schedule import learning_rate, noise_degrees, random_stream
+from geocaps.training.stages import StageLoss
+from geocaps.training.validation import Validation
+
+PARTS_SHARE = 0.3
+"""Of a budget for both stages, what the first one gets."""
+_VALIDATION_SHARE = 0.1
+_DIVERGED = 10.0
+"""A smoothed loss so many times the first one is a training that went wrong."""
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Where the checkpoints are, and the last validation figures of each stage."""
+
+    out: Path
+    steps: int
+    figures: dict[str, dict[str, float]]
+
+
+def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
+    """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``."""
+    keep_freed_memory()
+    world = join(config.device)
+    try:
+        with ExitStack() as stack:
+            return _train(config, resume, world, stack)
+    finally:
+        world.close()
+
+
+def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) -> TrainResult:
+    clock = time.monotonic()
+    out = Path(config.out)
+    dataset, held_out = open_data(config)
+    if resume:
+        model, state, optimizer_state = resumed(config, dataset.fingerprint)
+    else:
+        # The writer makes the folder; the others only learn whether it could.
+        model = begun(config) if world.is_writer else None
+        model = world.agreed(model)
+        state, optimizer_state = RunState(config.stages[0]), None
+    clock -= state.elapsed
+    model.to(world.device).train()
+    validation = Validation(held_out, config.validation_objects, config.model.points)
+    monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
+    stack.enter_context(closing(monitor))
+    stop = stack.enter_context(StopSignal())
+    monitor.say(
+        f"training on {len(dataset)} objects of {dataset.name}, validating on {len(validation.first)}, in {out}"
+    )
+
+    def save(name: str, optimizer: torch.optim.Optimizer | None = None) -> None:
+        if world.is_writer:
+            saved = None
+            if optimizer is not None:
+                saved = training_state(config, state, dataset.fingerprint, optimizer.state_dict())
+            save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
+
+    for stage in config.stages[config.stages.index(state.stage) :]:
+        if stage != state.stage:
+            state, optimizer_state = state.next_stage(stage), None
+        settings = config.stage_config(stage)
+        pieces = _pieces(settings.batch, settings.accumulate, world.size)
+        loss = StageLoss(model, stage, config.objective)
+        optimizer = torch.optim.Adam(loss.trained(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        averaged = world.wrap(loss)
+        batches = Batches(
+            dataset,
+            points=config.model.points,
+            views=loss.views,
+            batch=settings.batch,
+            pieces=pieces,
+            augmentation=config.augmentation(stage),
+            key=(config.seed, STAGES.index(stage)),
+        )
+        step_gradients = _StepGradients(config, loss, averaged, batches, world)
+
+        def validate(stage: str = stage, best_by: str = settings.best_by, loss: StageLoss = loss) -> float:
+            """Measures, and keeps the best; only the writer does, the others wait for it in the next step."""
+            if world.is_writer:
+                state.figures[stage] = figures = validation.figures(model, stage, world.device)
+                monitor.validation(state.step, figures, validation.pictures(model, stage, world.device))
+                if state.best is None or figures[best_by] < state.best:
+                    state.best = figures[best_by]
+                    save("best")
+            return 0.0
+
+        if state.steps == 0:
+            monitor.begin(stage, 0, settings.steps)
+            state.steps, state.validate_every = settings.steps, max(1, settings.steps // config.validations)
+            before = time.monotonic()
+            validate()
+            if config.budget is not None:
+                share = PARTS_SHARE if stage == "parts" and config.stage == "all" else 1.0
+                left = share * config.budget - (time.monotonic() - clock)
+                validation_seconds = time.monotonic() - before
+                state.steps, state.validate_every = world.agreed(
+                    _fitted(left, step_gradients.seconds(), validation_seconds, config.validations)
+                )
+            state.elapsed = time.monotonic() - clock
+            save("last", optimizer)
+        elif optimizer_state is not None:
+            optimizer.load_state_dict(optimizer_state)
+        settings = settings.fitted(state.steps)
+        monitor.begin(stage, state.step, state.steps)
+
+        while state.step < state.steps:
+            started = time.perf_counter()
+            rate = learning_rate(settings, state.step)
+            noise = noise_degrees(config.objective, state.step, state.steps)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
+            record = step_gradients(state.step, noise)
+            norm = float(nn.utils.clip_grad_norm_(loss.trained(), settings.clip or math.inf))
+            _require_sound(record["loss"], norm, state, step_gradients.object_ids, config, world)
+            optimizer.step()
+            state.step += 1
+
+            seconds = time.perf_counter() - started
+            record |= {"learning_rate": rate, "gradient_norm": norm, "seconds": seconds}
+            record["objects_per_second"] = settings.batch / seconds
+            if stage == "object" and config.objective.kind == "paper":
+                record["noise_degrees"] = noise
+            state.elapsed = time.monotonic() - clock
+            monitor.step(state.step, record, log=state.step % config.log_every == 0)
+            if state.step % state.validate_every == 0 or state.step == state.steps:
+                validate()
+            stopping = world.any(stop.asked)
+            if stopping or state.step % config.save_every == 0 or state.step == state.steps:
+                save("last", optimizer)
+            if stopping and state.step < state.steps:
+                raise TrainingError(
+                    f"stopped as asked at step {state.step} of {state.steps} of stage {stage}; everything is in {out}: "
+                    f"continue with  geocaps train --out {out} --resume"
+                )
+        if stage == "parts":
+            save("parts")
+    monitor.say(f"done: {out / 'last'} and {out / 'best'}")
+    return TrainResult(out, state.steps, state.figures)
+
+
+class _StepGradients:
+    """Forward and backward of this process's pieces of one step; the time is split as it goes."""
+
+    def __init__(
+        self, config: TrainConfig, loss: StageLoss, averaged: nn.Module, batches: Batches, world: World
+    ) -> None:
+        self.config, self.loss, self.averaged, self.batches, self.world = config, loss, averaged, batches, world
+        self.mine = range(world.rank, batches.pieces, world.size)
+        self.object_ids: tuple[str, ...] = ()
+
+    def __call__(self, step: int, noise: float) -> dict[str, float]:
+        """Leaves gradients averaged over all pieces; gives the terms' means and the shares of time."""
+        sums: dict[str, Tensor] = {}
+        started, data_seconds, parts_seconds = time.perf_counter(), 0.0, 0.0
+        self.object_ids = ()
+        for piece in self.mine:
+            before = time.perf_counter()
+            batch = self.batches.piece(step, piece)
+            points = batch.points.to(self.world.device)
+            self.object_ids += batch.object_ids
+            data_seconds += time.perf_counter() - before
+            before = time.perf_counter()
+            generator = random_stream(*self.batches.key, 2, step, piece)
+            parts = self.loss.part_capsules(points, generator)
+            parts_seconds += time.perf_counter() - before
+            with self._averaging(piece == self.mine[-1]):
+                terms = self.averaged(points, parts, noise, generator)
+                (terms["loss"] / len(self.mine)).backward()
+            for name, term in terms.items():
+                sums[name] = sums.get(name, torch.zeros_like(term)) + term.detach() / len(self.mine)
+        record = self.world.mean({name: float(term) for name, term in sums.items()})
+        whole = time.perf_counter() - started
+        record["data_share"] = data_seconds / whole
+        if self.loss.stage == "object":
+            record["parts_share"] = parts_seconds / whole
+        return record
+
+    def _averaging(self, last: bool) -> nullcontext[None]:
+        """Processes average once a step: with the last piece."""
+        if isinstance(self.averaged, DistributedDataParallel) and not last:
+            return self.averaged.no_sync()  # type: ignore[return-value]
+        return nullcontext()
+
+    def seconds(self, tries: int = 4) -> float:
+        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight."""
+        self(0, 45.0)
+        started = time.monotonic()
+        for step in range(1, tries + 1):
+            self(step, 45.0)
+        self.loss.zero_grad(set_to_none=True)
+        return (time.monotonic() - started) / tries
+
+
+def _pieces(batch: int, accumulate: int, processes: int) -> int:
+    """In how many pieces a batch is worked through: at least one for each process."""
+    pieces = max(accumulate, processes)
+    if pieces % processes or batch % pieces:
+        raise ConfigError(
+            f"a batch of {batch} in {pieces} pieces cannot be shared evenly by {processes} processes: "
+            "choose a batch (--batch) that they divide"
+        )
+    return pieces
+
+
+def _fitted(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
+    """Steps, and steps between validations, that fit into the time left; validation gets a tenth of it at most."""
+    validations = max(1, min(validations, int(_VALIDATION_SHARE * left / max(validation_seconds, 1e-9))))
+    steps = max(1, int((left - validations * validation_seconds) / step_seconds))
+    return steps, max(1, steps // validations)
+
+
+def _require_sound(
+    loss: float, norm: float, state: RunState, object_ids: tuple[str, ...], config: TrainConfig, world: World
+) -> None:
+    """Stops before a weight is touched when the loss or a gradient is not finite, or the loss runs away."""
+    where = (
+        f"at step {state.step} of stage {state.stage}; the batch held {', '.join(object_ids)}; the last good "
+        f"checkpoint is {Path(config.out) / 'last'}: look at these objects with  geocaps data info , or train anew "
+        "with a smaller --learning-rate"
+    )
+    if world.any(not (math.isfinite(loss) and math.isfinite(norm))):
+        raise TrainingError(f"the loss is {loss} and its gradient's norm {norm} {where}")
+    state.start_loss = loss if state.start_loss is None else state.start_loss
+    state.smooth_loss = loss if state.smooth_loss is None else 0.9 * state.smooth_loss + 0.1 * loss
+    if world.any(state.smooth_loss > _DIVERGED * state.start_loss):
+        raise TrainingError(f"the loss grew from {state.start_loss:.4g} to {state.smooth_loss:.4g} {where}")

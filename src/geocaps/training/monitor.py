@@ -1,0 +1,175 @@
+"""What a person sees of a training: a progress bar or plain lines, ``metrics.jsonl``, and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from jaxtyping import Float
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from geocaps.errors import CheckpointError
+
+_LINE_EVERY = 20.0
+
+
+class Monitor(Protocol):
+    """The writer's monitor; every other process has a :class:`Silence`."""
+
+    def say(self, sentence: str) -> None: ...
+    def begin(self, stage: str, step: int, steps: int) -> None: ...
+    def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
+    def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
+    def close(self) -> None: ...
+
+
+class Silence:
+    """Says nothing and writes nothing."""
+
+    def say(self, sentence: str) -> None: ...
+    def begin(self, stage: str, step: int, steps: int) -> None: ...
+    def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
+    def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunMonitor:
+    """Writes into the run's folder and to standard error."""
+
+    def __init__(self, out: Path, tensorboard: bool, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self.metrics = out / "metrics.jsonl"
+        self.out = out
+        self.board: Any = None
+        self.wants_board = tensorboard
+        self.progress: Progress | None = None
+        self.task = TaskID(0)
+        self.stage, self.steps, self.last_line = "", 0, 0.0
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, soft_wrap=True)
+
+    def begin(self, stage: str, step: int, steps: int) -> None:
+        self._stop_progress()
+        self.stage, self.steps = stage, steps
+        _forget_after(self.metrics, stage, step)
+        if self.wants_board:
+            self._open_board(step)
+        if self.console.is_terminal:
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.task = self.progress.add_task(stage, total=steps, completed=step, figures="")
+            self.progress.start()
+
+    def step(self, step: int, record: dict[str, float], log: bool) -> None:
+        line = " ".join(f"{label} {record[name]:{form}}" for name, label, form in _SHOWN if name in record)
+        if self.progress is not None:
+            self.progress.update(self.task, completed=step, figures=line)
+        elif step == self.steps or time.monotonic() - self.last_line > _LINE_EVERY:
+            self.last_line = time.monotonic()
+            left = (self.steps - step) * record["seconds"]
+            self.say(f"{self.stage} {step}/{self.steps} {line} left {_clock(left)}")
+        if log or step == self.steps:
+            self._write("train", step, record)
+
+    def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None:
+        self._write("validation", step, figures)
+        self.say(f"{self.stage} {step}/{self.steps} validation " + " ".join(f"{k} {v:.4g}" for k, v in figures.items()))
+        if self.board is not None and clouds is not None:
+            self.board.add_figure(f"{self.stage}/reconstruction", _picture(clouds), step)
+
+    def close(self) -> None:
+        self._stop_progress()
+        if self.board is not None:
+            self.board.close()
+
+    def _write(self, kind: str, step: int, values: dict[str, float]) -> None:
+        record = {"kind": kind, "stage": self.stage, "step": step, "time": round(time.time(), 3)}
+        record |= {name: value if math.isfinite(value) else None for name, value in values.items()}
+        try:
+            with open(self.metrics, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write {self.metrics}: {error.strerror or error}; the last checkpoint is untouched: "
+                "free some space, then resume"
+            ) from error
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(f"{self.stage}/{kind}/{name}", value, step)
+
+    def _open_board(self, step: int) -> None:
+        if self.board is not None:
+            return
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            self.wants_board = False
+            self.say("TensorBoard logs are off: the package is not installed (pip install 'geocaps[tensorboard]')")
+            return
+        self.board = SummaryWriter(str(self.out / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def _stop_progress(self) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+
+_SHOWN = (
+    ("loss", "loss", ".4g"),
+    ("learning_rate", "rate", ".2e"),
+    ("noise_degrees", "noise", ".0f"),
+    ("objects_per_second", "objects/s", ".1f"),
+    ("data_share", "data", ".0%"),
+    ("parts_share", "parts", ".0%"),
+)
+
+
+def _clock(left: float) -> str:
+    minutes, rest = divmod(round(left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def _forget_after(path: Path, stage: str, step: int) -> None:
+    """Drops records past the resumed step: a run that was killed had gone on after its last checkpoint."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # the line that a kill cut off
+        if record["stage"] != stage or record["step"] <= step:
+            kept.append(line + "\n")
+    beside = path.with_suffix(".new")
+    beside.write_text("".join(kept), encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _picture(clouds: Float[Tensor, "c o n 3"]) -> Any:
+    """Columns are objects; the first row is the input, the second what was decoded."""
+    from matplotlib.figure import Figure
+
+    rows, columns = clouds.shape[:2]
+    figure = Figure(figsize=(3 * columns, 3 * rows), layout="tight")
+    for row in range(rows):
+        for column in range(columns):
+            axes: Any = figure.add_subplot(rows, columns, row * columns + column + 1, projection="3d")
+            axes.scatter(*clouds[row, column].cpu().numpy().T, s=1)
+            axes.set_aspect("equal")
+            axes.set_axis_off()
+    return figure

@@ -1,0 +1,166 @@
+"""A run's own state: how far it is, what it promised, and whether what is resumed is what was begun."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from geocaps.errors import CheckpointError, ConfigError
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.config import ModelConfig
+from geocaps.points.datasets import PointDataset
+from geocaps.training.checkpoint import find_checkpoint, load_checkpoint, load_training_state
+from geocaps.training.config import TrainConfig, differences
+
+_MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every")
+"""What a resumed run may say otherwise: none changes a number. Data are compared by their fingerprint."""
+
+
+@dataclass
+class RunState:
+    """Where a run stands. ``steps`` and ``validate_every`` are settled when a stage begins and kept by a resumed run."""
+
+    stage: str
+    step: int = 0
+    steps: int = 0
+    validate_every: int = 0
+    start_loss: float | None = None
+    smooth_loss: float | None = None
+    best: float | None = None
+    elapsed: float = 0.0
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def next_stage(self, stage: str) -> RunState:
+        return RunState(stage, elapsed=self.elapsed, figures=self.figures)
+
+
+def training_state(config: TrainConfig, state: RunState, fingerprint: str, optimizer: dict[str, Any]) -> dict[str, Any]:
+    """What ``training.pt`` holds: plain values and tensors only."""
+    return {
+        "config": json.dumps(config.to_dict()),
+        "fingerprint": fingerprint,
+        "state": json.dumps(asdict(state)),
+        "optimizer": optimizer,
+    }
+
+
+def saved_config(out: str | Path) -> TrainConfig:
+    """The configuration of the run in a folder."""
+    return _config(Path(out) / "last", load_training_state(Path(out) / "last"))
+
+
+def _config(place: Path, saved: dict[str, Any]) -> TrainConfig:
+    try:
+        return TrainConfig.from_dict(json.loads(saved["config"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{place} holds no training configuration that can be read: {error}") from error
+
+
+def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAutoencoder, RunState, dict[str, Any]]:
+    """Model, state and optimiser of the run in ``config.out``, if it is the run that ``config`` describes."""
+    last = Path(config.out) / "last"
+    saved = load_training_state(last)
+    changed = [one for one in differences(_config(last, saved), config) if one[0].split(".")[0] not in _MAY_CHANGE]
+    if changed:
+        name, old, new = changed[0]
+        raise ConfigError(
+            f"the run in {config.out} was begun with {name} = {old!r}, not {new!r}: resume it as it was, "
+            "or begin another one with another --out"
+        )
+    try:
+        begun_with, state = saved["fingerprint"], RunState(**json.loads(saved["state"]))
+        optimizer = saved["optimizer"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{last} holds no training state that can be read: {error}") from error
+    if begun_with != fingerprint:
+        raise ConfigError(
+            f"the run in {config.out} was begun on data with the fingerprint {begun_with}, and {config.data} has "
+            f"{fingerprint}: resume it on the same data, or begin another one with another --out"
+        )
+    return load_checkpoint(last), state, optimizer
+
+
+def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
+    """The model a new run starts from. A folder that holds a run is never overwritten."""
+    last = Path(config.out) / "last"
+    try:
+        find_checkpoint(last)
+    except CheckpointError:
+        pass
+    else:
+        raise CheckpointError(f"{config.out} already holds a run: continue it with --resume, or choose another --out")
+    try:
+        Path(config.out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"cannot make the folder {config.out}: {error.strerror or error}") from error
+    model = _seeded(config.model, config.seed)
+    if config.init is not None:
+        first = load_checkpoint(config.init)
+        if first.config.parts != config.model.parts:
+            raise ConfigError(
+                f"the first layer of {config.init} is {first.config.parts}, but this training's is "
+                f"{config.model.parts}: choose the same preset"
+            )
+        model.parts.load_state_dict(first.parts.state_dict())
+    return model
+
+
+def _seeded(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
+    """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GeometricCapsuleAutoencoder(config)
+
+
+def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:
+    """``card.md``: the data, the recipe and the measured figures."""
+    lines = [
+        "# A geocaps model",
+        "",
+        f"- data: {dataset.name}, {len(dataset)} objects, fingerprint `{dataset.fingerprint}`",
+        f"- recipe: preset `{config.preset}`, seed {config.seed}, stage {state.stage}, step {state.step} of {state.steps}",
+        f"- training time: {state.elapsed:.0f} s",
+        "",
+        "| stage | figure on held-out objects | value |",
+        "| --- | --- | --- |",
+    ]
+    for stage, figures in state.figures.items():
+        lines += [f"| {stage} | {name} | {value:.5g} |" for name, value in figures.items()]
+    return "\n".join(lines) + "\n"
+
+
+class StopSignal:
+    """Ctrl-C (or SIGTERM) asks the loop to stop after the step at hand; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        before: Callable[..., Any] | int | None
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before = {}
