@@ -148,14 +148,15 @@ def test_areas_match_closed_forms() -> None:
 @pytest.mark.parametrize("name", [*SOLIDS, *CLASS_NAMES])
 def test_patches_are_chosen_by_area(name: str) -> None:
     surface = make_surface({"all": SOLIDS[name]}) if name in SOLIDS else make_shape(name, 1).surface
-    _, _, patch = surface.sample(40_000, seeded(1))
+    _, _, patch = surface.sample(300_000, seeded(1))
     observed = np.bincount(patch, minlength=len(surface.areas))
-    expected = surface.areas / surface.areas.sum() * 40_000
+    expected = surface.areas / surface.areas.sum() * 300_000
     rare = expected < 8
     if rare.any():
         observed, expected = (np.append(a[~rare], a[rare].sum()) for a in (observed, expected))
     if len(observed) > 1:
-        assert chisquare(observed, expected).pvalue > 1e-4
+        # Forty cases are tried, so the bound is low; many points make even a bias of a few percent in a patch fail it.
+        assert chisquare(observed, expected).pvalue > 1e-5
 
 
 def test_points_are_uniform_within_a_patch() -> None:
