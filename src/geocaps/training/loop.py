@@ -83,6 +83,17 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
                 saved = training_state(config, state, dataset.fingerprint, optimizer.state_dict())
             save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
 
+    def validate() -> None:
+        """Measures, and keeps the best; only the writer does, the others wait for it in the next step."""
+        if world.is_writer:
+            figures = validation.figures(model, state.stage, world.device)
+            state.figures[state.stage] = figures
+            monitor.validation(state.step, figures, validation.pictures(model, state.stage, world.device))
+            figure = figures[config.stage_config(state.stage).best_by]
+            if state.best is None or figure < state.best:
+                state.best = figure
+                save("best")
+
     for stage in config.stages[config.stages.index(state.stage) :]:
         if stage != state.stage:
             state, optimizer_state = state.next_stage(stage), None
@@ -101,16 +112,6 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             key=(config.seed, STAGES.index(stage)),
         )
         step_gradients = _StepGradients(config, loss, averaged, batches, world)
-
-        def validate(stage: str = stage, best_by: str = settings.best_by, loss: StageLoss = loss) -> float:
-            """Measures, and keeps the best; only the writer does, the others wait for it in the next step."""
-            if world.is_writer:
-                state.figures[stage] = figures = validation.figures(model, stage, world.device)
-                monitor.validation(state.step, figures, validation.pictures(model, stage, world.device))
-                if state.best is None or figures[best_by] < state.best:
-                    state.best = figures[best_by]
-                    save("best")
-            return 0.0
 
         if state.steps == 0:
             monitor.begin(stage, 0, settings.steps)

@@ -15,4 +15,4 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_M_MMAP_THRESHOLD, _LARGE), (_M_TRIM_THRESHOLD, _LARGE), (_M_TOP_PAD, 1 << 26))
-    return all([mallopt(option, value) == 1 for option, value in settings])
+    return all(mallopt(option, value) == 1 for option, value in settings)

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+import torch
+
 from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import ModelConfig
@@ -24,7 +26,7 @@ _MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every"
 
 @dataclass
 class RunState:
-    """Where a run stands. ``steps`` and ``validate_every`` are settled when a stage begins and kept by a resumed run."""
+    """Where a run stands. ``steps`` and ``validate_every`` are settled as a stage begins and kept on resuming."""
 
     stage: str
     step: int = 0
@@ -113,8 +115,6 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
 
 def _seeded(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
     """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GeometricCapsuleAutoencoder(config)
@@ -126,7 +126,8 @@ def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:
         "# A geocaps model",
         "",
         f"- data: {dataset.name}, {len(dataset)} objects, fingerprint `{dataset.fingerprint}`",
-        f"- recipe: preset `{config.preset}`, seed {config.seed}, stage {state.stage}, step {state.step} of {state.steps}",
+        f"- recipe: preset `{config.preset}`, seed {config.seed}",
+        f"- stage {state.stage}, step {state.step} of {state.steps}",
         f"- training time: {state.elapsed:.0f} s",
         "",
         "| stage | figure on held-out objects | value |",
