@@ -130,34 +130,35 @@ def decompress_lzf(packed: bytes, size: int) -> bytes:
     its upper three bits (7: one more byte follows) and, with the next byte, how far back the bytes to repeat begin.
     """
     out = bytearray()
-    position, end = 0, len(packed)
+    written, position, end = 0, 0, len(packed)
     try:
-        while position < end:
+        while position < end and written <= size:
             control = packed[position]
-            position += 1
             if control < 32:
-                if position + control >= end:
+                after = position + control + 2
+                if after > end:
                     raise IndexError
-                out += packed[position : position + control + 1]
-                position += control + 1
-            else:
-                length = control >> 5
-                if length == 7:
-                    length += packed[position]
-                    position += 1
-                length += 2
-                start = len(out) - ((control & 31) << 8) - packed[position] - 1
+                out += packed[position + 1 : after]
+                written += control + 1
+                position = after
+                continue
+            length = (control >> 5) + 2
+            if length == 9:
                 position += 1
-                if start < 0:
-                    raise ValueError("its compressed data refer to what lies before their beginning: damaged")
-                distance = len(out) - start
-                # The bytes to repeat may overlap those being written: then they form a pattern.
-                pattern = out[start : start + length]
-                out += pattern if distance >= length else (pattern * (length // distance + 1))[:length]
-            if len(out) > size:
-                break
+                length += packed[position]
+            distance = ((control & 31) << 8) + packed[position + 1] + 1
+            position += 2
+            start = written - distance
+            if start < 0:
+                raise ValueError("its compressed data refer to what lies before their beginning: damaged")
+            if distance >= length:
+                out += out[start : start + length]
+            else:
+                # The bytes to repeat overlap those being written: they form a pattern.
+                out += (out[start:] * (length // distance + 1))[:length]
+            written += length
     except IndexError:
         raise ValueError("its compressed data end in the middle: damaged or cut short") from None
-    if len(out) != size:
+    if written != size:
         raise ValueError(f"its compressed data give another number of bytes than the {size:,} declared: damaged")
     return bytes(out)
