@@ -85,11 +85,11 @@ class Pose:
         conjugate = _conjugate(self.wxyz)
         return Pose(-rotate(conjugate, self.translation), conjugate)
 
-    def apply(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*points 3"]:
+    def apply(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*out 3"]:
         """``self ⊙ x``: points in the local frame to the parent frame; ``[..., N, 3]`` for poses ``[...]``."""
         return points @ self.rotation_matrix().mT + self.translation[..., None, :]
 
-    def observe(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*points 3"]:
+    def observe(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*out 3"]:
         """``x | self = self⁻¹ ⊙ x``: points as observed from this viewpoint."""
         return (points - self.translation[..., None, :]) @ self.rotation_matrix()
 

@@ -11,7 +11,7 @@ MAX_COORDINATE = 1e15
 """Beyond this, squared distances overflow float32 even after centring in float64 and scaling back is meaningless."""
 
 
-def require_points(points: Tensor, minimum: int, name: str = "points") -> None:
+def require_points(points: object, minimum: int, name: str = "points") -> None:
     """Raises unless ``points`` is a float batch ``[B, N, 3]`` that the model can work with."""
     if not isinstance(points, Tensor):
         raise InvalidInputError(f"{name} must be a tensor [B, N, 3], not {type(points).__name__}")

@@ -62,9 +62,11 @@ def pose_agreement(votes_a: Pose, votes_b: Pose, weight: Float[Tensor, "b s s"])
 def contrast(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
     """InfoNCE in both directions: two samplings of one object together, those of other objects apart (ours).
 
-    Similarity is the negative mean squared difference times a learned scale, since features are matched by L2 distance.
+    Similarity is the negative squared L2 distance (features are matched by L2), relative to the batch's mean one, so
+    that features which still lie close together already feel a pull, times a learned scale.
     """
-    similarity = -scale * (a[:, None] - b[None]).square().mean(-1)
+    distance = (a[:, None] - b[None]).square().sum(-1)
+    similarity = -scale * distance / distance.detach().mean().clamp(min=1e-12)
     match = torch.arange(len(a), device=a.device)
     a_to_b = torch.nn.functional.cross_entropy(similarity, match, reduction="none")
     b_to_a = torch.nn.functional.cross_entropy(similarity.mT, match, reduction="none")

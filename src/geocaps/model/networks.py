@@ -32,17 +32,25 @@ def projection(inputs: int, width: int, blocks: int, outputs: int) -> nn.Sequent
     return nn.Sequential(*embedding(inputs, width, blocks), nn.Linear(width, outputs))
 
 
-def start_at_identity(projecting: nn.Sequential, pose_at: int = 0) -> None:
+def start_at_identity(projecting: nn.Sequential) -> None:
     """Makes an untrained pose vote nearly "stay": small weights, and a quaternion bias of w = 1.
 
-    Without it the first votes are arbitrary half turns, which the first steps of training only unlearn.
+    Without it the first votes are arbitrary half turns, which the first steps of training only unlearn. Only the seven
+    outputs of the vote are touched.
     """
     last = projecting[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
-        last.weight.mul_(0.1)
-        last.bias.zero_()
-        last.bias[pose_at + 3] = 1
+        last.weight[:7].mul_(0.1)
+        last.bias[:7] = torch.tensor([0.0, 0, 0, 1, 0, 0, 0])
+
+
+def start_decided(projecting: nn.Sequential, output: int, scale: float = 10.0) -> None:
+    """Makes untrained scores differ: equal ones are a saddle point of the agreement loss, which is slow to leave."""
+    last = projecting[-1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight[output].mul_(scale)
 
 
 class ParallelLinear(nn.Module):

@@ -24,6 +24,7 @@ from geocaps.model.losses import (
     part_regression,
     pose_agreement,
 )
+from geocaps.model.objects import evenly_chosen
 from geocaps.model.viewpoints import principal_starts, random_starts
 from geocaps.se3 import Pose, stack
 
@@ -57,6 +58,7 @@ def paper_objective(
     weights: ObjectiveWeights,
     noise_degrees: float,
     generator: torch.Generator,
+    target_points: int | None = None,
 ) -> Terms:
     """Algorithm 2, lines 2–14, from part capsules V ``[b, j]``: one random pose, K perturbed viewpoints."""
     config = model.config.object
@@ -72,7 +74,9 @@ def paper_objective(
         steps=config.voting_steps,
         generator=generator,
     )
-    return reconstruction_terms(model, points, Capsules(capsule.pose, capsule.feature), weights, generator)
+    return reconstruction_terms(
+        model, points, Capsules(capsule.pose, capsule.feature), weights, generator, target_points
+    )
 
 
 def reconstruction_terms(
@@ -81,13 +85,18 @@ def reconstruction_terms(
     capsule: Capsules,
     weights: ObjectiveWeights,
     generator: torch.Generator,
+    target_points: int | None = None,
 ) -> Terms:
-    """Lines 10–14 of Algorithm 2: decode U, refine it to the targets T, decode U to points Y."""
+    """Lines 10–14 of Algorithm 2: decode U, refine it to the targets T, decode U to points Y.
+
+    The targets need no more than ``target_points`` evenly chosen points (all, as in the paper, if None).
+    """
     terms: Terms = {}
     decoded = model.object.decode(capsule)
     if weights.part:
         with torch.no_grad():
-            target = model.parts(points, decoded.detach()).capsules
+            seen = points if target_points is None else evenly_chosen(points, target_points)
+            target = model.parts(seen, decoded.detach()).capsules
         terms["part"] = part_regression(decoded, target)
     if weights.chamfer:
         surface = model.parts.decode(decoded, generator)
@@ -101,6 +110,7 @@ def agreement_objective(
     parts: Capsules,
     weights: ObjectiveWeights,
     generator: torch.Generator,
+    target_points: int | None = None,
 ) -> Terms:
     """Two independent samplings A and B of each object, in one world frame, with their decompositions ``[b, 2, j]``.
 
@@ -136,4 +146,5 @@ def agreement_objective(
     }
     if weights.contrast:
         terms["contrast"] = contrast(percepts[:, 0], percepts[:, 1], layer.contrast_log_scale.exp())
-    return terms | reconstruction_terms(model, cloud_a, Capsules(views[:, 0], feature), weights, generator)
+    capsule = Capsules(views[:, 0], feature)
+    return terms | reconstruction_terms(model, cloud_a, capsule, weights, generator, target_points)

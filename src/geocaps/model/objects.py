@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from geocaps.model.capsules import Capsules
 from geocaps.model.config import ObjectConfig, PartsConfig
-from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity
+from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
 from geocaps.se3 import Pose
 
 
@@ -60,6 +61,14 @@ class ObjectVote(nn.Module):
         return self.project(pooled)
 
 
+def evenly_chosen(points: Float[Tensor, "*batch n 3"], count: int) -> Float[Tensor, "*batch m 3"]:
+    """``count`` points (all if there are fewer), evenly over the order: a fair sample of a random or canonical one."""
+    available = points.shape[-2]
+    chosen = min(count, available)
+    index = (torch.arange(chosen, device=points.device) * available) // chosen
+    return points[..., index, :]
+
+
 def _part_input(parts: Capsules, part_pose: str) -> Float[Tensor, "b k j inputs"]:
     """The concatenation of relative pose and feature. A matrix has no jump where the quaternion's sign flips."""
     if part_pose == "quaternion":
@@ -84,19 +93,16 @@ class PartsToObject(nn.Module):
         self.decoder = ParallelDecoders(
             parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
         )
-        self.contrast_log_scale = nn.Parameter(torch.zeros(()))
+        self.contrast_log_scale = nn.Parameter(torch.tensor(math.log(5.0)))
         start_at_identity(self.pose_network.project)
+        if self.scores_starts:
+            start_decided(self.pose_network.project, output=7)
 
     def observe(self, parts: Capsules, points: Float[Tensor, "b v n 3"]) -> ObservedObject:
         """What viewpoints will see of part capsules ``[b, v, j]`` and the points they came from."""
-        count = self.config.look_points
-        if count == 0:
+        if self.config.look_points == 0:
             return ObservedObject(parts, None)
-        available = points.shape[2]
-        seen = min(count, available)
-        # Every so-manieth point: clouds come in random or canonical order, so this is a fair sample of either.
-        index = (torch.arange(seen, device=points.device) * available) // seen
-        return ObservedObject(parts, points[:, :, index])
+        return ObservedObject(parts, evenly_chosen(points, self.config.look_points))
 
     def pose_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k 7"]:
         """``Δz = Q(V|z)``, raw."""

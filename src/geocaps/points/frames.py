@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import torch
 from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 _TINY = 1e-12
+_HANDFUL = 12
+
+
+def exact(points: Float[Tensor, "*batch 3"]) -> Float64[Tensor, "*batch 3"]:
+    """In float64, on the CPU where the device has no float64 (Apple's MPS)."""
+    return points.cpu().double() if points.device.type == "mps" else points.double()
 
 
 @torch.no_grad()
@@ -21,11 +27,14 @@ def local_frames(
     """Rotation of a local reference frame at each center; columns: tangent, bitangent, normal.
 
     Normal: the direction of least spread of the neighbours within ``radius`` (weighted by 1 - d/radius), pointing away
-    from the cloud's centroid. Tangent: the direction of most spread, its sign from the neighbours' third moment.
+    from the cloud's centroid. Tangent: the direction of most spread, its sign from the neighbours' third moment. Where
+    a cloud is so sparse that few points lie within ``radius``, it grows to hold a handful: a frame needs them.
     """
-    cloud, origin = points.double(), centers.double()
+    cloud, origin = exact(points), exact(centers)
     offset = cloud[:, None] - origin[:, :, None]
-    weight = (1 - offset.norm(dim=-1) / radius).clamp(min=0)
+    distance = offset.norm(dim=-1)
+    enough = distance.kthvalue(min(_HANDFUL, points.shape[1]), dim=-1, keepdim=True).values
+    weight = (1 - distance / (1.5 * enough).clamp(min=radius)).clamp(min=0)
     weight = weight / weight.sum(dim=-1, keepdim=True).clamp(min=_TINY)
     offset = offset - einsum(weight, offset, "b j n, b j n c -> b j c")[:, :, None]
     covariance = einsum(weight, offset, offset, "b j n, b j n c, b j n d -> b j c d")
@@ -36,16 +45,16 @@ def local_frames(
     along = einsum(offset, tangent, "b j n c, b j c -> b j n")
     skewness = einsum(weight, along**3, "b j n, b j n -> b j")[..., None]
     tangent = torch.where(skewness < 0, -tangent, tangent)
-    return torch.stack([tangent, torch.linalg.cross(normal, tangent), normal], dim=-1).to(points.dtype)
+    return torch.stack([tangent, torch.linalg.cross(normal, tangent), normal], dim=-1).to(points)
 
 
 @torch.no_grad()
 def principal_axes(points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
     """Principal axes as a proper rotation (columns, largest spread first; signs arbitrary) and their variances."""
-    cloud = points.double()
+    cloud = exact(points)
     offset = cloud - cloud.mean(dim=1, keepdim=True)
     covariance = einsum(offset, offset, "b n c, b n d -> b c d") / points.shape[1]
     variances, axes = torch.linalg.eigh(covariance)
     first, second = axes[..., 2], axes[..., 1]
     rotation = torch.stack([first, second, torch.linalg.cross(first, second)], dim=-1)
-    return rotation.to(points.dtype), variances.flip(-1).clamp(min=0).to(points.dtype)
+    return rotation.to(points), variances.flip(-1).clamp(min=0).to(points)

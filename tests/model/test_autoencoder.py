@@ -1,0 +1,132 @@
+"""What must hold exactly of the whole model: equivariance, invariance, determinism, clear refusals."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from geocaps.errors import InvalidInputError
+from geocaps.model.losses import chamfer
+from geocaps.se3 import Pose
+from tests.model.conftest import TINY, clouds, make_model, rotations
+
+
+def test_object_pose_follows_and_feature_stays(cpu_model):
+    points = clouds(4, 1024)
+    motion = Pose(0.5 * torch.randn(4, 3, generator=torch.Generator().manual_seed(3)), rotations(4, seed=4).wxyz)
+    before, after = cpu_model.parse(points), cpu_model.parse(motion.apply(points))
+    torch.testing.assert_close(after.object.feature, before.object.feature, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=1e-3, rtol=0
+    )
+    assert before.object.feature.std() > 1e-4
+    # Each sign choice of the axes is a candidate, so the candidates are the same set; their order is eigh's.
+    torch.testing.assert_close(
+        after.probability.sort().values, before.probability.sort().values, atol=1e-3, rtol=0
+    )
+
+
+def test_reconstruction_choice_is_equivariant_too():
+    from dataclasses import replace
+
+    model = make_model(replace(TINY, object=replace(TINY.object, choice="reconstruction")))
+    points, motion = clouds(3, 64), rotations(3)
+    before, after = model.parse(points), model.parse(motion.apply(points))
+    torch.testing.assert_close(
+        after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=2e-3, rtol=0
+    )
+    # The winner is the candidate whose decoded object explains the points best.
+    winner = chamfer(points, model.reconstruct(before.object).flatten(1, 2))
+    observed = model.object.observe(before.parts[:, None], points[:, None])
+    percepts = model.object.percept_vote(observed, before.candidates)
+    for s in range(before.candidates.shape[1]):
+        from geocaps.model.capsules import Capsules
+
+        other = Capsules(before.candidates[:, s], percepts[:, s])
+        assert (chamfer(points, model.reconstruct(other).flatten(1, 2)) >= winner - 1e-6).all()
+
+
+def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
+    """Also beside an object whose axes tie, which pads the batch to 24 starts."""
+    points = clouds(3, 64)
+    cube = torch.cartesian_prod(*[torch.linspace(-0.5, 0.5, 4)] * 3)[None]
+    together = tiny.parse(torch.cat([points, cube]))
+    assert together.candidates.shape == (4, 24)
+    assert together.valid.sum(dim=1).tolist() == [4, 4, 4, 24]
+    alone = tiny.parse(points[1:2])
+    assert alone.candidates.shape == (1, 4)
+    torch.testing.assert_close(alone.object.feature, together.object.feature[1:2], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alone.object.pose.matrix(), together.object.pose.matrix()[1:2], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(together.probability.sum(dim=1), torch.ones(4))
+    assert (together.probability[0, 4:] == 0).all()
+
+
+SCRIPT = """
+import torch, hashlib
+from tests.model.conftest import TINY, make_model, clouds
+torch.set_num_threads({threads})
+parse = make_model(TINY).parse(clouds(3, 64))
+parts = [parse.parts.pose.vector(), parse.parts.feature, parse.object.pose.vector(), parse.object.feature]
+print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in parts)).hexdigest())
+"""
+
+
+def test_same_bits_across_processes_and_thread_counts():
+    digests = set()
+    for threads in (1, 1, 2):
+        out = subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(threads=threads)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=os.getcwd(),
+        )
+        digests.add(out.stdout.strip())
+    assert len(digests) == 1
+
+
+BAD = {
+    "NaN": (lambda: torch.full((1, 64, 3), torch.nan), "64 points that are NaN or infinite"),
+    "infinite": (lambda: torch.full((1, 64, 3), torch.inf), "NaN or infinite"),
+    "huge": (lambda: torch.full((1, 64, 3), 1e20), "1e\\+20"),
+    "few": (lambda: torch.zeros(1, 5, 3), "5 points per cloud; at least 6"),
+    "empty batch": (lambda: torch.zeros(0, 64, 3), "empty batch"),
+    "flat": (lambda: torch.zeros(64, 3), "shape \\[B, N, 3\\], not \\[64, 3\\]"),
+    "two columns": (lambda: torch.zeros(1, 64, 2), "shape"),
+    "integers": (lambda: torch.zeros(1, 64, 3, dtype=torch.int64), "floating point, not torch.int64"),
+    "a list": (lambda: [[0.0, 0.0, 0.0]], "must be a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_bad_input_is_refused_in_one_sentence(name):
+    # Outside the shape checks that pytest switches on, which would answer first: a user has only ours.
+    from geocaps.model.checks import require_points
+
+    value, message = BAD[name]
+    with pytest.raises(InvalidInputError, match=message):
+        require_points(value(), minimum=6)
+
+
+@pytest.mark.parametrize("name", ["NaN", "infinite", "huge", "few", "empty batch"])
+def test_the_model_itself_refuses(tiny, name):
+    value, message = BAD[name]
+    with pytest.raises(InvalidInputError, match=message):
+        tiny.parse(value())
+
+
+@pytest.mark.parametrize("name", ["flat", "integers", "a list"])
+def test_without_the_test_suites_type_checks_the_refusal_is_still_ours(name):
+    code = (
+        "import torch\n"
+        "from geocaps.model.autoencoder import GeometricCapsuleAutoencoder\n"
+        "from geocaps.model.config import ModelConfig, PartsConfig\n"
+        "from geocaps.errors import InvalidInputError\n"
+        "model = GeometricCapsuleAutoencoder(ModelConfig(parts=PartsConfig(parts=6, width=8)))\n"
+        "bad = {'flat': torch.zeros(64, 3), 'integers': torch.zeros(1, 64, 3).long(), 'a list': [[0.0]]}\n"
+        f"try:\n    model.parse(bad[{name!r}])\nexcept InvalidInputError as error:\n    print(error)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "must" in out.stdout
