@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from geocaps.errors import ConfigError, TrainingError
+from geocaps.errors import GeocapsError, TrainingError
 from geocaps.training.checkpoint import save_checkpoint
 from geocaps.training.config import STAGES, TrainConfig
 from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World, join
+from geocaps.training.gradients import StepGradients, pieces_of
 from geocaps.training.memory import keep_freed_memory
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
 from geocaps.training.run import RunState, StopSignal, begun, card, resumed, training_state
-from geocaps.training.schedule import learning_rate, noise_degrees, random_stream
+from geocaps.training.schedule import learning_rate, noise_degrees
 from geocaps.training.stages import StageLoss
 from geocaps.training.validation import Validation
 
@@ -98,7 +99,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
         if stage != state.stage:
             state, optimizer_state = state.next_stage(stage), None
         settings = config.stage_config(stage)
-        pieces = _pieces(settings.batch, settings.accumulate, world.size)
+        pieces = pieces_of(settings.batch, settings.accumulate, world.size)
         loss = StageLoss(model, stage, config.objective)
         optimizer = torch.optim.Adam(loss.trained(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
         averaged = world.wrap(loss)
@@ -111,7 +112,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             augmentation=config.augmentation(stage),
             key=(config.seed, STAGES.index(stage)),
         )
-        step_gradients = _StepGradients(config, loss, averaged, batches, world)
+        step_gradients = StepGradients(loss, averaged, batches, world)
 
         if state.steps == 0:
             monitor.begin(stage, 0, settings.steps)
@@ -139,9 +140,10 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
-            record = step_gradients(state.step, noise)
+            with _explained(state, step_gradients, config):
+                record = step_gradients(state.step, noise)
             norm = float(nn.utils.clip_grad_norm_(loss.trained(), settings.clip or math.inf))
-            _require_sound(record["loss"], norm, state, step_gradients.object_ids, config, world)
+            _require_sound(record["loss"], norm, state, step_gradients, config, world)
             optimizer.step()
             state.step += 1
 
@@ -153,7 +155,8 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             state.elapsed = time.monotonic() - clock
             monitor.step(state.step, record, log=state.step % config.log_every == 0)
             if state.step % state.validate_every == 0 or state.step == state.steps:
-                validate()
+                with _explained(state, step_gradients, config):
+                    validate()
             stopping = world.any(stop.asked)
             if stopping or state.step % config.save_every == 0 or state.step == state.steps:
                 save("last", optimizer)
@@ -168,70 +171,6 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
     return TrainResult(out, state.steps, state.figures)
 
 
-class _StepGradients:
-    """Forward and backward of this process's pieces of one step; the time is split as it goes."""
-
-    def __init__(
-        self, config: TrainConfig, loss: StageLoss, averaged: nn.Module, batches: Batches, world: World
-    ) -> None:
-        self.config, self.loss, self.averaged, self.batches, self.world = config, loss, averaged, batches, world
-        self.mine = range(world.rank, batches.pieces, world.size)
-        self.object_ids: tuple[str, ...] = ()
-
-    def __call__(self, step: int, noise: float) -> dict[str, float]:
-        """Leaves gradients averaged over all pieces; gives the terms' means and the shares of time."""
-        sums: dict[str, Tensor] = {}
-        started, data_seconds, parts_seconds = time.perf_counter(), 0.0, 0.0
-        self.object_ids = ()
-        for piece in self.mine:
-            before = time.perf_counter()
-            batch = self.batches.piece(step, piece)
-            points = batch.points.to(self.world.device)
-            self.object_ids += batch.object_ids
-            data_seconds += time.perf_counter() - before
-            before = time.perf_counter()
-            generator = random_stream(*self.batches.key, 2, step, piece)
-            parts = self.loss.part_capsules(points, generator)
-            parts_seconds += time.perf_counter() - before
-            with self._averaging(piece == self.mine[-1]):
-                terms = self.averaged(points, parts, noise, generator)
-                (terms["loss"] / len(self.mine)).backward()
-            for name, term in terms.items():
-                sums[name] = sums.get(name, torch.zeros_like(term)) + term.detach() / len(self.mine)
-        record = self.world.mean({name: float(term) for name, term in sums.items()})
-        whole = time.perf_counter() - started
-        record["data_share"] = data_seconds / whole
-        if self.loss.stage == "object":
-            record["parts_share"] = parts_seconds / whole
-        return record
-
-    def _averaging(self, last: bool) -> nullcontext[None]:
-        """Processes average once a step: with the last piece."""
-        if isinstance(self.averaged, DistributedDataParallel) and not last:
-            return self.averaged.no_sync()  # type: ignore[return-value]
-        return nullcontext()
-
-    def seconds(self, tries: int = 4) -> float:
-        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight."""
-        self(0, 45.0)
-        started = time.monotonic()
-        for step in range(1, tries + 1):
-            self(step, 45.0)
-        self.loss.zero_grad(set_to_none=True)
-        return (time.monotonic() - started) / tries
-
-
-def _pieces(batch: int, accumulate: int, processes: int) -> int:
-    """In how many pieces a batch is worked through: at least one for each process."""
-    pieces = max(accumulate, processes)
-    if pieces % processes or batch % pieces:
-        raise ConfigError(
-            f"a batch of {batch} in {pieces} pieces cannot be shared evenly by {processes} processes: "
-            "choose a batch (--batch) that they divide"
-        )
-    return pieces
-
-
 def _fitted(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
     """Steps, and steps between validations, that fit into the time left; validation gets a tenth of it at most."""
     validations = max(1, min(validations, int(_VALIDATION_SHARE * left / max(validation_seconds, 1e-9))))
@@ -239,15 +178,32 @@ def _fitted(left: float, step_seconds: float, validation_seconds: float, validat
     return steps, max(1, steps // validations)
 
 
-def _require_sound(
-    loss: float, norm: float, state: RunState, object_ids: tuple[str, ...], config: TrainConfig, world: World
-) -> None:
-    """Stops before a weight is touched when the loss or a gradient is not finite, or the loss runs away."""
-    where = (
-        f"at step {state.step} of stage {state.stage}; the batch held {', '.join(object_ids)}; the last good "
+def _where(state: RunState, gradients: StepGradients, config: TrainConfig) -> str:
+    return (
+        f"at step {state.step} of stage {state.stage}; the batch held {', '.join(gradients.object_ids)}; the last good "
         f"checkpoint is {Path(config.out) / 'last'}: look at these objects with  geocaps data info , or train anew "
         "with a smaller --learning-rate"
     )
+
+
+@contextmanager
+def _explained(state: RunState, gradients: StepGradients, config: TrainConfig) -> Iterator[None]:
+    """Weights that have run away can fail before there is a loss: no nearest point of one that is not finite."""
+    try:
+        yield
+    except GeocapsError:
+        raise
+    except ValueError as error:
+        raise TrainingError(
+            f"the model's numbers are no longer finite ({error}) {_where(state, gradients, config)}"
+        ) from error
+
+
+def _require_sound(
+    loss: float, norm: float, state: RunState, gradients: StepGradients, config: TrainConfig, world: World
+) -> None:
+    """Stops before a weight is touched when the loss or a gradient is not finite, or the loss runs away."""
+    where = _where(state, gradients, config)
     if world.any(not (math.isfinite(loss) and math.isfinite(norm))):
         raise TrainingError(f"the loss is {loss} and its gradient's norm {norm} {where}")
     state.start_loss = loss if state.start_loss is None else state.start_loss

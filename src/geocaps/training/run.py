@@ -101,7 +101,7 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
         Path(config.out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"cannot make the folder {config.out}: {error.strerror or error}") from error
-    model = _seeded(config.model, config.seed)
+    model = untrained(config.model, config.seed)
     if config.init is not None:
         first = load_checkpoint(config.init)
         if first.config.parts != config.model.parts:
@@ -113,7 +113,7 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
     return model
 
 
-def _seeded(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
+def untrained(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
     """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

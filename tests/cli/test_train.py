@@ -1,0 +1,83 @@
+"""The real command, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geocaps.training import load_checkpoint
+
+
+def geocaps(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "geocaps", "train", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def figures(out: Path, stage: str) -> list[float]:
+    records = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [one["chamfer"] for one in records if one["kind"] == "validation" and one["stage"] == stage]
+
+
+def test_a_short_budget_beats_the_untrained_model(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = geocaps("--data", "shapes", "--stage", "parts", "--budget", "25s", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    untrained, *_, trained = figures(out, "parts")
+    assert result["figures"]["parts"]["chamfer"] == trained
+    assert trained < 0.75 * untrained
+    assert load_checkpoint(out / "best").config.points == 1024
+
+    # The second stage on top of it, then the same run again.
+    second = tmp_path / "second"
+    call = (
+        "--data",
+        "shapes",
+        "--stage",
+        "object",
+        "--init",
+        out / "best",
+        "--steps",
+        2,
+        "--batch",
+        4,
+        "--out",
+        second,
+    )
+    done = geocaps(*call)
+    assert done.returncode == 0, done.stderr
+    assert "object: chamfer" in done.stdout
+    again = geocaps(*call)
+    assert again.returncode == 1
+    assert "already holds a run: continue it with --resume" in again.stderr
+    changed = geocaps("--out", second, "--resume", "--seed", 5)
+    assert changed.returncode == 1
+    assert "was begun with seed = 0, not 5" in changed.stderr
+    finished = geocaps("--out", second, "--resume")
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--budget", "soon"), 2, "a budget is a time such as 90m"),
+        (("--budget", "5m", "--steps", 5), 2, "give one of them"),
+        (("--stage", "object"), 2, "--init DIR"),
+        (("--steps", 0), 2, "steps must be at least 1"),
+        (("--data", "nowhere.npz"), 1, "there is no such file"),
+        (("--device", "warp"), 1, "cannot be used here"),
+        (("--resume",), 1, "does not exist"),
+    ],
+)
+def test_wrong_calls_are_one_sentence(arguments: tuple[object, ...], code: int, says: str, tmp_path: Path) -> None:
+    done = geocaps("--out", tmp_path / "run", *arguments)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

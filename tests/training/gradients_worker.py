@@ -1,0 +1,62 @@
+"""The gradients of one step: ``torchrun ... -m tests.training.gradients_worker DATA FILE``, one file a process."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import torch
+
+from geocaps.training.config import STAGES, TrainConfig
+from geocaps.training.data import Batches, open_data
+from geocaps.training.distributed import World, join
+from geocaps.training.gradients import StepGradients, pieces_of
+from geocaps.training.run import untrained
+from geocaps.training.stages import StageLoss
+from tests.training import tiny
+
+STEP = 3
+
+
+def configs(data: str) -> dict[str, TrainConfig]:
+    # The paper's start is random: its capsules are drawn from the piece's stream as well.
+    made = {"agreement": tiny.config("unused", data), "paper": tiny.paper_config("unused", data)}
+    return {
+        name: replace(
+            one, parts=replace(one.parts, batch=8, accumulate=2), object=replace(one.object, batch=8, accumulate=2)
+        )
+        for name, one in made.items()
+    }
+
+
+def gradients(config: TrainConfig, stage: str, world: World) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    model = untrained(config.model, 0)
+    loss = StageLoss(model, stage, config.objective)
+    settings = config.stage_config(stage)
+    batches = Batches(
+        open_data(config)[0],
+        points=config.model.points,
+        views=loss.views,
+        batch=settings.batch,
+        pieces=pieces_of(settings.batch, settings.accumulate, world.size),
+        augmentation=config.augmentation(stage),
+        key=(config.seed, STAGES.index(stage)),
+    )
+    step = StepGradients(loss, world.wrap(loss), batches, world)
+    step(STEP, 60.0)
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return found, step.object_ids
+
+
+def main(data: str, file: str) -> None:
+    torch.set_num_threads(1)
+    world = join("cpu")
+    saved = {
+        f"{name} {stage}": gradients(config, stage, world) for name, config in configs(data).items() for stage in STAGES
+    }
+    torch.save(saved, f"{file}.{world.rank}")
+    world.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

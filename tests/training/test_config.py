@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from geocaps.errors import ConfigError
+from geocaps.model.objectives import ObjectiveWeights
+from geocaps.training import PRESETS, Augmentation, ObjectiveConfig, StageConfig, TrainConfig, preset
+from geocaps.training.config import differences
+from geocaps.training.schedule import learning_rate, noise_degrees, random_stream, seconds
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_configuration_survives_json(name: str) -> None:
+    config = preset(name, init=None, budget=90.0)
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_differences_are_named() -> None:
+    a = preset("cpu")
+    b = replace(a, seed=3, model=replace(a.model, points=512))
+    assert differences(a, b) == [("seed", 0, 3), ("model.points", 1024, 512)]
+
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (StageConfig, {"steps": 0}, "steps must be at least 1, not 0"),
+    (StageConfig, {"learning_rate": -1.0}, "learning_rate must be positive"),
+    (StageConfig, {"batch": 10, "accumulate": 3}, "accumulate must divide the batch of 10"),
+    (StageConfig, {"decay_factor": 2.0}, "decay_factor must lie"),
+    (StageConfig, {"best_by": "beauty"}, "best_by must be one of"),
+    (ObjectiveConfig, {"noise_to": 200.0}, "noise_to must lie in 0 to 180"),
+    (ObjectiveConfig, {"ramp_from": 0.5, "ramp_to": 0.1}, "ramp_from must not pass ramp_to"),
+    (ObjectiveConfig, {"weights": ObjectiveWeights(part=0.0, chamfer=0.0)}, "nothing trains the decoders"),
+    (ObjectiveConfig, {"weights": ObjectiveWeights(choice=-1.0)}, "weights.choice must not be negative"),
+    (Augmentation, {"stretch": 0.5}, "stretch must be at least 1"),
+    (Augmentation, {"crop_share": 2.0}, "crop_share must lie in 0 to 1"),
+    (Augmentation, {"crop_keep": 0.0}, "crop_keep must lie"),
+    (TrainConfig, {"data": " , "}, "data must name at least one source"),
+    (TrainConfig, {"seed": -1}, "seed must not be negative"),
+    (TrainConfig, {"budget": 0.0}, "budget must be positive"),
+    (TrainConfig, {"validations": 0}, "validations must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "says"), WRONG)
+def test_wrong_values_are_full_sentences(kind: Any, values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        kind(**values)
+
+
+def test_values_that_do_not_fit_each_other() -> None:
+    with pytest.raises(ConfigError, match="needs a trained first layer"):
+        preset("cpu", stage="object")
+    with pytest.raises(ConfigError, match="stage must be object"):
+        preset("cpu", init="somewhere")
+    with pytest.raises(ConfigError, match="only by it"):
+        preset("cpu", objective=ObjectiveConfig())
+    with pytest.raises(ConfigError, match="has no 'colour'"):
+        TrainConfig.from_dict({"colour": 1})
+
+
+def test_the_papers_learning_rates() -> None:
+    parts = PRESETS["paper"].parts
+    assert [learning_rate(parts, step) for step in (0, 19_999, 20_000, 99_999, 100_000)] == pytest.approx(
+        [1e-3, 1e-3, 1e-4, 1e-4, 1e-5]
+    )
+    half = parts.fitted(50_000)
+    assert half.decay_at == (10_000, 50_000)
+    assert learning_rate(half, 10_000) == pytest.approx(1e-4)
+
+
+def test_warm_up_and_cosine() -> None:
+    stage = StageConfig(steps=110, warmup=10, learning_rate=1.0, schedule="cosine")
+    rates = [learning_rate(stage, step) for step in range(110)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.505)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[-1] < 0.02
+
+
+def test_the_papers_noise() -> None:
+    objective = PRESETS["E"].objective
+    found = [noise_degrees(objective, step, 500_000) for step in (0, 10_000, 30_000, 50_000, 400_000)]
+    assert found == pytest.approx([45, 45, 112.5, 180, 180])
+    assert noise_degrees(PRESETS["A"].objective, 400_000, 500_000) == 45
+
+
+def test_budgets() -> None:
+    assert [seconds(text) for text in ("90m", "45s", "1h30m", "1.5h", "2h0m5s")] == [5400, 45, 5400, 5400, 7205]
+    for text in ("", "90", "m", "90 m", "-5m", "5d", "0s", "1e3s"):
+        with pytest.raises(ConfigError, match="a budget"):
+            seconds(text)
+
+
+def test_streams_depend_on_their_key_alone() -> None:
+    keys = [(0, 0, 1, 5, 7), (0, 0, 1, 7, 5), (0, 1, 1, 5, 7), (1, 0, 1, 5, 7), (0, 0, 2, 5, 7)]
+    draws = [random_stream(*key).initial_seed() for key in keys]
+    assert len(set(draws)) == len(keys)
+    assert random_stream(*keys[0]).initial_seed() == draws[0]

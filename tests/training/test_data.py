@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps.errors import DatasetError
+from geocaps.points.datasets import PointDataset, load
+from geocaps.training.config import Augmentation
+from geocaps.training.data import Batches, augmented_samplings, open_data, unit_sphere
+from geocaps.training.schedule import random_stream
+from tests.training import tiny
+
+
+def batches(dataset: PointDataset, **changes: object) -> Batches:
+    values = {"points": 64, "views": 2, "batch": 4, "pieces": 2, "augmentation": Augmentation(), "key": (0, 0)}
+    return Batches(dataset, **(values | changes))  # type: ignore[arg-type]
+
+
+def test_every_object_once_an_epoch_whatever_the_pieces(data: Path) -> None:
+    train, _ = open_data(tiny.config("unused", data))
+    assert len(train) == 18
+    for pieces in (1, 2, 4):
+        made = batches(train, pieces=pieces)
+        seen = [name for step in range(9) for piece in range(pieces) for name in made.piece(step, piece).object_ids]
+        assert set(Counter(seen[:36]).values()) == {2}  # nine batches of four are two epochs of eighteen
+        assert seen[:18] != seen[18:36]
+
+
+def test_a_step_is_the_same_whenever_it_is_asked_for(data: Path) -> None:
+    train, _ = open_data(tiny.config("unused", data))
+    made = batches(train, augmentation=tiny.AUGMENTATION)
+    later = [made.piece(step, 0) for step in range(12)][-1]
+    again = batches(train, augmentation=tiny.AUGMENTATION).piece(11, 0)
+    assert again.object_ids == later.object_ids
+    assert torch.equal(again.points, later.points)
+    other = batches(train, augmentation=tiny.AUGMENTATION, key=(1, 0)).piece(11, 0)
+    assert not torch.equal(other.points, later.points)
+
+
+def test_samplings_of_an_object_differ_but_share_a_frame(data: Path) -> None:
+    dataset = load(data)
+    views = augmented_samplings(dataset, 3, 64, 2, Augmentation(stretch=1.2), random_stream(1))
+    assert views.shape == (2, 64, 3)
+    a, b = ({tuple(row) for row in view.tolist()} for view in views)
+    assert not a & b  # 200 stored points are enough for two disjoint samplings
+    nearest = torch.cdist(views[0], views[1]).amin(1)
+    assert nearest.max() < 0.6  # the same ellipsoid, turned the same way
+    assert views.norm(dim=-1).max() == pytest.approx(1, abs=1e-5)
+
+
+def test_stretch_is_the_same_for_both_samplings(data: Path) -> None:
+    dataset = load(data)
+    plain = augmented_samplings(dataset, 0, 100, 2, Augmentation(), random_stream(7))
+    wide = augmented_samplings(dataset, 0, 100, 2, Augmentation(stretch=3.0), random_stream(7))
+    spreads = [[torch.linalg.svdvals(v - v.mean(0))[0] / torch.linalg.svdvals(v - v.mean(0))[2] for v in x] for x in
+               (plain, wide)]  # fmt: skip
+    assert spreads[0][0] != pytest.approx(float(spreads[1][0]), rel=0.05)
+    assert float(spreads[1][0]) == pytest.approx(float(spreads[1][1]), rel=0.35)
+
+
+@pytest.mark.parametrize("name", ["noise_share", "outlier_share", "crop_share", "density_share"])
+def test_each_way_of_spoiling(name: str, data: Path) -> None:
+    dataset = load(data)
+    clean = augmented_samplings(dataset, 0, 64, 1, Augmentation(), random_stream(5))
+    always = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 1.0}), random_stream(5))
+    never = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 0.0}), random_stream(5))
+    assert torch.equal(clean, never)
+    assert always.shape == clean.shape
+    assert not torch.allclose(always, clean, atol=1e-4)
+
+
+def test_held_out_objects_are_not_trained_on(data: Path) -> None:
+    train, held_out = open_data(tiny.config("unused", data))
+    assert (len(train), len(held_out)) == (18, 2)
+    assert not set(train.object_ids) & set(held_out.object_ids)
+    train, held_out = open_data(tiny.config("unused", "shapes"))
+    assert set(train.split_codes) == {0}
+    assert set(held_out.split_codes) == {1}
+
+
+def test_an_object_without_extent_or_with_infinities_is_named(tmp_path: Path) -> None:
+    points = np.ones((2, 100, 3), dtype=np.float32)
+    points[1, 0] = np.inf
+    np.savez(tmp_path / "bad.npz", points=points, object_ids=["flat", "endless"])
+    dataset = load(tmp_path / "bad.npz")
+    for index, name, why in ((0, "flat", "one place"), (1, "endless", "not finite")):
+        with pytest.raises(DatasetError, match=f"{name}.*{why}"):
+            unit_sphere(dataset, index, dataset.points(index)[None])

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from geocaps.errors import CheckpointError, ConfigError, TrainingError
+from geocaps.training import PRESETS, load_checkpoint, preset, train
+from geocaps.training.checkpoint import find_checkpoint, load_training_state
+from tests.training import tiny
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of both stages."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    train(replace(tiny.config(out, data), tensorboard=True))
+    return out
+
+
+def test_both_stages_leave_checkpoints_and_figures(run: Path) -> None:
+    for name in ("last", "best", "parts"):
+        assert load_checkpoint(run / name).config == tiny.MODEL
+    assert "rotation_resampled" in (run / "last" / "card.md").read_text()
+    for stage in ("parts", "object"):
+        steps = tiny.records(run, "train", stage)
+        assert [one["step"] for one in steps] == list(range(1, 11))
+        assert all(one["loss"] > 0 and one["objects_per_second"] > 0 for one in steps)
+        assert [one["step"] for one in tiny.records(run, "validation", stage)] == [0, 5, 10]
+    figures = tiny.records(run, "validation", "object")[-1]
+    assert {"chamfer", "rotation_parts", "rotation_resampled", "top1_parts", "top1_resampled"} <= figures.keys()
+    assert 0 <= tiny.records(run, "train", "object")[0]["parts_share"] < 1
+    assert list((run / "tensorboard").iterdir())
+
+
+def test_parts_layer_is_frozen_in_the_object_stage(run: Path) -> None:
+    parts, last = load_checkpoint(run / "parts"), load_checkpoint(run / "last")
+    for name, value in parts.parts.state_dict().items():
+        assert torch.equal(value, last.parts.state_dict()[name])
+    changed = [not torch.equal(value, last.object.state_dict()[n]) for n, value in parts.object.state_dict().items()]
+    assert all(changed)
+
+
+def test_the_first_layer_learns(data: Path, tmp_path: Path) -> None:
+    long = replace(tiny.config(tmp_path, data).parts, steps=80, learning_rate=5e-3)
+    train(tiny.config(tmp_path / "out", data, stage="parts", parts=long))
+    first, *_, last = tiny.records(tmp_path / "out", "validation", "parts")
+    assert last["chamfer"] < 0.7 * first["chamfer"]
+
+
+def test_object_stage_takes_the_first_layer_from_init(run: Path, data: Path, tmp_path: Path) -> None:
+    train(tiny.config(tmp_path / "out", data, stage="object", init=str(run / "parts")))
+    mine, theirs = load_checkpoint(tmp_path / "out" / "last"), load_checkpoint(run / "last")
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(value, mine.state_dict()[name])  # the same seed: the same second stage
+    wider = replace(tiny.MODEL, parts=replace(tiny.MODEL.parts, width=8))
+    with pytest.raises(ConfigError, match="the first layer of"):
+        train(tiny.config(tmp_path / "other", data, stage="object", init=str(run / "parts"), model=wider))
+
+
+def test_the_papers_objective(data: Path, tmp_path: Path) -> None:
+    train(tiny.paper_config(tmp_path / "out", data))
+    noise = [one["noise_degrees"] for one in tiny.records(tmp_path / "out", "train", "object")]
+    assert noise[:3] == [45, 45, 45]
+    assert noise[5] == pytest.approx(45 + 135 * 0.5)
+    assert noise[-1] == 180
+
+
+def test_a_run_is_never_overwritten(run: Path, data: Path) -> None:
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        train(tiny.config(run, data))
+
+
+def test_resuming_a_finished_run_changes_nothing(run: Path, data: Path) -> None:
+    before = (run / "last" / "model.safetensors").read_bytes()
+    result = train(tiny.config(run, data), resume=True)
+    assert (run / "last" / "model.safetensors").read_bytes() == before
+    assert result.figures["object"]["chamfer"] > 0
+
+
+def test_resume_refuses_another_configuration(run: Path, data: Path) -> None:
+    other = tiny.config(run, data, seed=1)
+    with pytest.raises(ConfigError, match="was begun with seed = 0, not 1"):
+        train(other, resume=True)
+    faster = replace(other.parts, learning_rate=1.0)
+    with pytest.raises(ConfigError, match=r"parts.learning_rate = 0.002, not 1.0"):
+        train(tiny.config(run, data, parts=faster), resume=True)
+
+
+def test_resume_refuses_other_data(run: Path, data: Path, tmp_path: Path) -> None:
+    other = tiny.write_data(tmp_path / "other.npz", seed=1)
+    with pytest.raises(ConfigError, match="fingerprint"):
+        train(tiny.config(run, other), resume=True)
+    copy = tmp_path / "copy.npz"
+    copy.write_bytes(data.read_bytes())
+    train(tiny.config(run, copy), resume=True)  # the same content in another place
+
+
+def test_nothing_to_resume(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        train(tiny.config(tmp_path / "nowhere", data), resume=True)
+
+
+def test_unwritable_out(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot make the folder"):
+        train(tiny.config(tmp_path / "file" / "run", data))
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(data: Path, tmp_path: Path) -> None:
+    wild = replace(tiny.config(tmp_path, data).parts, learning_rate=1e30, clip=0.0, warmup=0)
+    with pytest.raises(TrainingError, match=r"at step \d+ of stage parts; the batch held ellipsoid") as caught:
+        train(tiny.config(tmp_path / "out", data, parts=wild))
+    assert "--learning-rate" in str(caught.value)
+    model = load_checkpoint(tmp_path / "out" / "last")
+    assert all(bool(torch.isfinite(value).all()) for value in model.state_dict().values())
+
+
+def test_a_diverging_loss_stops(data: Path, tmp_path: Path) -> None:
+    wild = replace(tiny.config(tmp_path, data).parts, learning_rate=3.0, clip=0.0, warmup=0, steps=500)
+    with pytest.raises(TrainingError, match="the loss grew from"):
+        train(tiny.config(tmp_path / "out", data, parts=wild))
+    assert find_checkpoint(tmp_path / "out" / "last")
+
+
+def test_budget_sets_the_steps(data: Path, tmp_path: Path) -> None:
+    train(tiny.config(tmp_path / "out", data, budget=6.0))
+    parts = tiny.records(tmp_path / "out", "train", "parts")
+    objects = tiny.records(tmp_path / "out", "train", "object")
+    assert len(parts) > 10
+    assert len(objects) > 10
+    taken = sum(one["seconds"] for one in parts), sum(one["seconds"] for one in objects)
+    assert 0.5 < taken[0] < 4  # about 30 % of 6 s, on a machine that others use too
+    assert 2 < taken[1] < 9
+    state = load_training_state(tmp_path / "out" / "last")["state"]
+    again = train(tiny.config(tmp_path / "out", data, budget=6.0), resume=True)
+    assert load_training_state(tmp_path / "out" / "last")["state"] == state  # a resumed run keeps its schedule
+    assert again.steps == len(objects)
+
+
+def test_a_batch_larger_than_the_data(data: Path, tmp_path: Path) -> None:
+    large = replace(tiny.config(tmp_path, data).parts, batch=64)
+    with pytest.raises(ConfigError, match="a batch of 64 objects cannot be drawn from the 18"):
+        train(tiny.config(tmp_path / "out", data, parts=large))
+
+
+def test_embedded_and_joined_sources(data: Path, tmp_path: Path) -> None:
+    short = replace(tiny.config(tmp_path, data).parts, steps=2)
+    train(tiny.config(tmp_path / "out", f"furniture, {data}", stage="parts", parts=short))
+    assert "furniture + ellipsoids" in (tmp_path / "out" / "last" / "card.md").read_text()
+
+
+def test_presets_hold_the_papers_values() -> None:
+    paper = PRESETS["paper"]
+    assert (paper.parts.learning_rate, paper.parts.decay_at, paper.parts.batch) == (1e-3, (20_000, 100_000), 32)
+    assert (paper.object.learning_rate, paper.object.decay_at, paper.object.batch) == (1e-4, (50_000, 100_000), 32)
+    assert paper.parts.weight_decay == paper.object.weight_decay == 1e-7
+    assert math.isclose(paper.objective.ramp_from * paper.object.steps, 10_000)
+    assert math.isclose(paper.objective.ramp_to * paper.object.steps, 50_000)
+    for name in "ABC":
+        assert PRESETS[name].objective.noise_from == PRESETS[name].objective.noise_to == 45
+    for name in "DE":
+        assert (PRESETS[name].objective.noise_from, PRESETS[name].objective.noise_to) == (45, 180)
+    with pytest.raises(ConfigError, match="no training preset is called 'gpu'"):
+        preset("gpu")
+    with pytest.raises(ConfigError, match="no such value"):
+        preset("cpu", colour=1)
