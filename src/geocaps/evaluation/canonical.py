@@ -1,0 +1,91 @@
+"""What one view tells: reconstruction, stability and consistency of the canonical frame, parts against true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from geocaps.apps.encode import Model
+from geocaps.evaluation.encoding import Encoded, encode_all
+from geocaps.evaluation.metrics import chance_spread_degrees, means, partition_agreement, spread_degrees
+from geocaps.evaluation.views import Views, evenly_chosen
+from geocaps.model.losses import chamfer
+from geocaps.points.datasets import PointDataset
+from geocaps.se3 import stack
+from geocaps.training.schedule import random_stream
+
+STABILITY_VIEWS = 10
+MOST_OBJECTS = 100
+"""Stability and parts are measured on so many objects at most, spread evenly: ten encodings each add up."""
+
+Figures = dict[str, Any]
+
+
+def reconstruction(first: Encoded) -> Figures:
+    """Squared Chamfer distance, in the unit sphere, between each first view and what either layer makes of it."""
+    columns: dict[str, list[np.ndarray]] = {"chamfer_one_layer": [], "chamfer_two_layer": []}
+    for batch in first.batches:
+        clouds = torch.stack([torch.from_numpy(cloud.points).double() for cloud in batch.clouds])
+        for name, layer in zip(columns, ("parts", "object"), strict=True):
+            decoded = batch.reconstruct(layer).points.flatten(1, 2)
+            columns[name].append((chamfer(clouds, decoded) / batch.normalization.scale.square()).numpy())
+    objects = sum(len(batch) for batch in first.batches)
+    return means({name: np.concatenate(column) for name, column in columns.items()}) | {"objects": objects}
+
+
+def stability(model: Model, views: Views, aligned: Bool[np.ndarray, "n"]) -> Figures:
+    """RMS angle (degrees) of an object's canonical rotation over ten rotated resamplings of it, per object."""
+    places = np.flatnonzero(aligned)
+    chosen = [int(places[at]) for at in evenly_chosen(MOST_OBJECTS, len(places))]
+    spreads = []
+    for index in chosen:
+        seen = views.more(index, STABILITY_VIEWS)
+        found = encode_all(model, [points for points, _ in seen]).pose
+        spreads.append(spread_degrees(stack([pose for _, pose in seen]).inverse() @ found))
+    return means({"degrees": np.array(spreads)}) | {
+        "objects": len(chosen),
+        "chance_degrees": chance_spread_degrees(STABILITY_VIEWS),
+    }
+
+
+def consistency(dataset: PointDataset, views: Views, first: Encoded, aligned: Bool[np.ndarray, "n"]) -> Figures:
+    """RMS angle (degrees) of the canonical rotation across the aligned objects of a class, mean over classes."""
+    found = first.pose
+    own = stack([views.pose(index) for index in range(len(views))]).inverse() @ found
+    spreads: dict[str, float] = {}
+    sizes = []
+    for code in np.unique(dataset.labels[aligned & (dataset.labels >= 0)]):
+        members = np.flatnonzero(aligned & (dataset.labels == code))
+        if len(members) > 1:
+            spreads[dataset.class_names[code]] = spread_degrees(own[torch.from_numpy(members)])
+            sizes.append(len(members))
+    chance = float(np.mean([chance_spread_degrees(size) for size in sizes])) if sizes else None
+    return means({"degrees": np.array(list(spreads.values()))}) | {
+        "classes": spreads,
+        "objects": sum(sizes),
+        "chance_degrees": chance,
+    }
+
+
+def part_labels(model: Model, dataset: PointDataset, seed: int) -> Figures | None:
+    """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
+    found: list[Mapping[str, float]] = []
+    floors: list[Mapping[str, float]] = []
+    for index in evenly_chosen(MOST_OBJECTS, len(dataset)):
+        truth = dataset.part_labels(index)
+        if truth is None:
+            continue
+        labels = model.encode(dataset.points(index)).labels
+        assert isinstance(labels, torch.Tensor)
+        shuffled = labels[torch.randperm(len(labels), generator=random_stream(seed, index))]
+        found.append(partition_agreement(truth.numpy(), labels.numpy()))
+        floors.append(partition_agreement(truth.numpy(), shuffled.numpy()))
+    if not found:
+        return None
+    figures: Figures = dict(means({name: np.array([one[name] for one in found]) for name in found[0]}))
+    figures["chance"] = {name: float(np.mean([one[name] for one in floors])) for name in found[0]}
+    return figures | {"objects": len(found)}

@@ -1,0 +1,203 @@
+"""Metrics with known answers: rotation errors, retrieval, spread of rotations, agreement of partitions, intervals.
+
+Everything random draws from a generator of a fixed seed, so every figure repeats to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from scipy.integrate import trapezoid
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from geocaps.se3 import Pose
+
+WITHIN_DEGREES = (5, 15, 30)
+BOOTSTRAP = 1000
+_RETRIEVED = 10
+
+Summary = dict[str, float | None | list[float]]
+"""Named means; ``NAME_ci`` is the 95 % interval of ``NAME``, None where one value alone cannot tell."""
+
+
+# ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bootstrap_interval(values: Float[np.ndarray, "n"], seed: int = 0) -> list[float] | None:
+    """The 95 % percentile interval of the mean over objects drawn with replacement; of one value there is none."""
+    if len(values) < 2:
+        return None
+    picks = np.random.default_rng(seed).integers(len(values), size=(BOOTSTRAP, len(values)))
+    low, high = np.percentile(values[picks].mean(axis=1), [2.5, 97.5])
+    return [float(low), float(high)]
+
+
+def means(columns: Mapping[str, Shaped[np.ndarray, "n"]]) -> Summary:
+    """Each column's mean and ``_ci`` interval; an empty column has neither."""
+    found: Summary = {}
+    for name, column in columns.items():
+        values = column.astype(np.float64)
+        found[name] = float(values.mean()) if len(values) else None
+        found[f"{name}_ci"] = bootstrap_interval(values)
+    return found
+
+
+# ── rotation ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
+    """Mean and median rotation error (angle/π, in [0, 1]) and the share within 5, 15 and 30 degrees."""
+    columns = {"rae_mean": errors}
+    columns |= {f"within_{degrees}": errors * 180 <= degrees for degrees in WITHIN_DEGREES}
+    summary = means(columns)
+    summary["rae_median"] = float(np.median(errors)) if len(errors) else None
+    return summary
+
+
+def uniform_share_within(angle: float) -> float:
+    """The share of rotations uniform on SO(3) whose angle is at most this: (θ - sin θ)/π."""
+    return (angle - math.sin(angle)) / math.pi
+
+
+def best_of_random_rae(trials: int) -> float:
+    """What an oracle that keeps the best of so many random guesses gets: ∫ (1 - F(θ))ⁿ dθ / π."""
+    angles = np.linspace(0.0, math.pi, 20_001)
+    above = 1 - (angles - np.sin(angles)) / math.pi
+    return float(trapezoid(above**trials, angles)) / math.pi
+
+
+def alignment_chance(rotation: str, trials: int = 1) -> Summary:
+    """What guessing gets: a random rotation, the identity under this rotation's law, the oracle best of ``trials``."""
+    uniform = rotation == "uniform"
+    chance: Summary = {
+        "rae_random": best_of_random_rae(1),
+        "rae_identity": best_of_random_rae(1) if uniform else 0.5,
+    }
+    if trials > 1:
+        chance[f"rae_oracle_best_of_{trials}"] = best_of_random_rae(trials)
+    chance |= {f"within_{degrees}": uniform_share_within(math.radians(degrees)) for degrees in WITHIN_DEGREES}
+    return chance
+
+
+def spread_degrees(rotations: Pose) -> float:
+    """RMS angle of rotations ``[n]`` to their mean (the chordal one), in degrees."""
+    found = Rotation.from_quat(rotations.wxyz.double()[:, [1, 2, 3, 0]].numpy())
+    angles = (found.mean().inv() * found).magnitude()
+    return float(np.degrees(np.sqrt(np.mean(angles**2))))
+
+
+def chance_spread_degrees(count: int, draws: int = 200, seed: int = 0) -> float:
+    """The mean :func:`spread_degrees` of so many uniform rotations, by simulation."""
+    generator = torch.Generator().manual_seed(seed)
+    spreads = [spread_degrees(Pose.random(count, generator=generator)) for _ in range(draws)]
+    return float(np.mean(spreads))
+
+
+# ── retrieval ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def feature_distances(queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"]) -> Float[np.ndarray, "q g"]:
+    """L2, computed exactly: the product form would cancel for near duplicates."""
+    return torch.cdist(queries, gallery, compute_mode="donot_use_mm_for_euclid_dist").double().numpy()
+
+
+def retrieval_ranks(distances: Float[np.ndarray, "n n"]) -> Int[np.ndarray, "n"]:
+    """How many other gallery entries are as near to each query as its own object, entry i for query i.
+
+    A tie counts against the query: features that are all alike retrieve nothing.
+    """
+    own = np.diagonal(distances)[:, None]
+    return (distances <= own).sum(axis=1) - 1
+
+
+def retrieval_hits(
+    distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]
+) -> dict[str, Bool[np.ndarray, "_"]]:
+    """Per query: own instance first (``top1``), among ten (``top10``), and for labelled ones the class of the nearest.
+
+    ``nn1`` is the paper's 1-NN classification: the gallery holds the query's own instance too.
+    """
+    ranks = retrieval_ranks(distances)
+    labelled = labels >= 0
+    nearest = distances.argmin(axis=1)
+    return {
+        "top1": ranks < 1,
+        "top10": ranks < _RETRIEVED,
+        "nn1": (labels[nearest] == labels)[labelled],
+    }
+
+
+def retrieval_summary(distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]) -> Summary:
+    """``top1``, ``top10`` and ``nn1`` with intervals; ``nn1`` is None when fewer than two classes are labelled."""
+    hits = retrieval_hits(distances, labels)
+    if len(np.unique(labels[labels >= 0])) < 2:
+        hits["nn1"] = hits["nn1"][:0]
+    return means(hits)
+
+
+def retrieval_chance(labels: Int[np.ndarray, "n"]) -> Summary:
+    """What a random answer gets among these objects."""
+    labelled = labels[labels >= 0]
+    counts = np.unique(labelled, return_counts=True)[1]
+    same_class = float((counts / len(labelled)) @ (counts / len(labels))) if len(counts) > 1 else None
+    return {"top1": 1 / len(labels), "top10": min(1.0, _RETRIEVED / len(labels)), "nn1": same_class}
+
+
+# ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> Int[np.ndarray, "a b"]:
+    """How many points have each pair of labels (labels that do not occur have no row)."""
+    rows, columns = np.unique(first, return_inverse=True)[1], np.unique(second, return_inverse=True)[1]
+    table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
+    np.add.at(table, (rows, columns), 1)
+    return table
+
+
+def normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
+    """NMI with the arithmetic mean of the entropies; 1 when both partitions are a single part."""
+    joint = table / table.sum()
+    rows, columns = joint.sum(axis=1), joint.sum(axis=0)
+    entropy = (_entropy(rows) + _entropy(columns)) / 2
+    if entropy == 0:
+        return 1.0
+    return max(0.0, (_entropy(rows) + _entropy(columns) - _entropy(joint.ravel())) / entropy)
+
+
+def best_match_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
+    """Mean over the true parts of the IoU with their own capsule, matched one to one by the Hungarian method."""
+    union = table.sum(axis=1, keepdims=True) + table.sum(axis=0, keepdims=True) - table
+    iou = table / union
+    rows, columns = linear_sum_assignment(-iou)
+    return float(iou[rows, columns].sum() / len(table))
+
+
+def merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
+    """The same after each capsule joins the true part it overlaps most: fair when capsules outnumber parts."""
+    merged = np.zeros((len(table), len(table)), dtype=np.int64)
+    owner = table.argmax(axis=0)
+    for column, part in enumerate(owner):
+        merged[:, part] += table[:, column]
+    union = merged.sum(axis=1) + merged.sum(axis=0) - np.diagonal(merged)
+    return float((np.diagonal(merged) / union).mean())
+
+
+def partition_agreement(truth: Int[np.ndarray, "n"], found: Int[np.ndarray, "n"]) -> dict[str, float]:
+    """How well found parts respect true ones."""
+    table = contingency(truth, found)
+    return {
+        "nmi": normalized_mutual_information(table),
+        "iou": best_match_iou(table),
+        "iou_merged": merged_iou(table),
+    }
+
+
+def _entropy(shares: Float[np.ndarray, "n"]) -> float:
+    present = shares[shares > 0]
+    return float(-(present * np.log(present)).sum())
