@@ -1,0 +1,197 @@
+"""``geocaps.align(a, b)``: where one cloud lies in another, whatever their poses, order, counts and units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from numpy.typing import ArrayLike
+
+from geocaps.apps.alignment.motions import Motions
+from geocaps.apps.alignment.search import Match, search
+from geocaps.apps.clouds import Cloud, Source, as_cloud
+from geocaps.errors import InvalidInputError
+from geocaps.points.sampling import canonical_order, evenly
+from geocaps.se3 import Pose
+
+if TYPE_CHECKING:
+    from geocaps.apps.encode import Model
+
+MINIMUM_POINTS = 4
+POLISH_POINTS = 4096
+"""Points of each cloud that the last polish uses; larger clouds are sampled down, evenly by distance from the centre."""
+_LINE = 1e-4
+"""A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
+_TIE = 0.25
+
+
+class Alternative(NamedTuple):
+    """Another way to lay A on B, and how probable it is beside the chosen one."""
+
+    pose: Pose
+    confidence: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where cloud A lies in the frame of cloud B: ``x_b = scale · R · x_a + t``, in the user's units."""
+
+    pose: Pose
+    """``T_b_a`` in float64: rotation and translation."""
+    scale: float
+    """1.0 unless ``align`` was asked to find it."""
+    error: float
+    """Residual, in units of B: root mean square distance from the points of the better explained cloud to the nearest
+    point of the other, without the farthest tenth. Two samplings of one surface never reach zero."""
+    overlap: tuple[float, float]
+    """Share of A that B explains, and of B that A explains, to within the clouds' own noise and sampling."""
+    confidence: float
+    """From 0 to 1: the mean of ``overlap`` times the probability of this pose among all that were considered."""
+    alternatives: list[Alternative]
+    """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether another pose is nearly as good as this one, as for anything symmetric."""
+        return any(other.confidence >= _TIE * self.confidence for other in self.alternatives)
+
+    @property
+    def matrix(self) -> Float64[np.ndarray, "4 4"]:
+        """``T_b_a`` as a matrix; its upper left block is ``scale · R``."""
+        matrix = self.pose.matrix().numpy().copy()
+        matrix[:3, :3] *= self.scale
+        return matrix
+
+    def apply(self, points: ArrayLike) -> Float64[np.ndarray, "n 3"]:
+        """Points ``[n, 3]`` of A in the frame of B."""
+        exact = torch.from_numpy(np.asarray(points, dtype=np.float64))
+        return self.pose.apply(self.scale * exact).numpy()
+
+    def inverse(self) -> Alignment:
+        """Where B lies in A."""
+        return Alignment(
+            pose=_inverse(self.pose, self.scale),
+            scale=1 / self.scale,
+            error=self.error / self.scale,
+            overlap=(self.overlap[1], self.overlap[0]),
+            confidence=self.confidence,
+            alternatives=[
+                Alternative(_inverse(pose, scale), confidence, 1 / scale)
+                for pose, confidence, scale in self.alternatives
+            ],
+        )
+
+
+def align(
+    a: Source, b: Source, *, refine: bool = True, scale: bool = False, model: Model | None = None
+) -> Alignment:
+    """The pose ``T_b_a`` that lays cloud A on cloud B.
+
+    Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the principal axes add four
+    (and, given a ``model``, its object capsules theirs). All are scored by truncated distances in both directions, and
+    the best are refined and scored again on ever more points. No weights are needed, nothing is random: the same clouds
+    give the same bits, whatever the order of their points, and ``align(b, a)`` is the inverse.
+
+    ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds a common scale too,
+    from the ratio of the clouds' spreads: it needs clouds that show most of the object.
+    """
+    first, second = _checked(a, "the first cloud"), _checked(b, "the second cloud")
+    # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
+    if _key(second) < _key(first):
+        return _align(second, first, refine, scale, model).inverse()
+    return _align(first, second, refine, scale, model)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A cloud in canonical order, with the frame of its working units: ``x = unit · x_working + center``."""
+
+    points: Float64[np.ndarray, "n 3"]
+    center: Float64[np.ndarray, "3"]
+    spread: float
+    name: str
+
+
+def _checked(source: Source, name: str) -> _Prepared:
+    cloud = as_cloud(source, 0, name)
+    if len(cloud.points) < MINIMUM_POINTS:
+        raise InvalidInputError(
+            f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
+        )
+    points = _sampled(cloud)
+    center = points.mean(axis=0)
+    spreads = np.linalg.svd(points - center, compute_uv=False) / np.sqrt(len(points))
+    if spreads[0] <= 1e-12 * np.abs(center).max():
+        raise InvalidInputError(f"the points of {cloud.name} are all in one place: there is nothing to align")
+    if spreads[1] <= _LINE * spreads[0]:
+        raise InvalidInputError(
+            f"the points of {cloud.name} lie on one line: no alignment can tell how it is turned about that line"
+        )
+    return _Prepared(points, center, float(np.linalg.norm(spreads)), cloud.name)
+
+
+def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
+    """At most as many points as are used, each place once, in an order that does not depend on the given one."""
+    points = cloud.points[canonical_order(cloud.points)].astype(np.float64)
+    points = points[evenly(min(len(points), POLISH_POINTS), len(points))]
+    _, first = np.unique(points, axis=0, return_index=True)
+    return points[np.sort(first)]
+
+
+def _key(cloud: _Prepared) -> tuple[int, float, bytes]:
+    """Orders two clouds by what they are, not by which was named first."""
+    return len(cloud.points), float(f"{cloud.spread:.6g}"), cloud.points.tobytes()
+
+
+def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model | None) -> Alignment:
+    unit_b = b.spread if scale else max(a.spread, b.spread)
+    unit_a = a.spread if scale else unit_b
+    work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
+    extra = _from_model(model, a, b, unit_b) if model is not None else None
+    found = search(work_a, work_b, extra, refine, scale)
+
+    def to_user(motions: Motions) -> tuple[list[Pose], np.ndarray]:
+        factor = motions.scale * (unit_b / unit_a)
+        turned = np.einsum("hij,j->hi", motions.rotation, a.center)
+        translation = unit_b * motions.translation + b.center - factor[:, None] * turned
+        poses = Pose.from_rotation(torch.from_numpy(motions.rotation), torch.from_numpy(translation))
+        return [poses[index] for index in range(len(motions))], factor
+
+    return _result(found, *to_user(found.motions), unit_b)
+
+
+def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float) -> Alignment:
+    fit = float(np.mean(found.overlap))
+    share = found.probability * fit
+    return Alignment(
+        pose=poses[0],
+        scale=float(scales[0]),
+        error=found.error * unit,
+        overlap=found.overlap,
+        confidence=float(share[0]),
+        alternatives=[
+            Alternative(pose, float(p), float(s)) for pose, p, s in zip(poses[1:], share[1:], scales[1:], strict=True)
+        ],
+    )
+
+
+def _from_model(model: Model, a: _Prepared, b: _Prepared, unit: float) -> Motions:
+    """``pose_b ∘ pose_a⁻¹`` of the object capsules and their alternatives, in working units."""
+    candidates = []
+    for cloud in (a, b):
+        encoding = model.encode(cloud.points)
+        candidates.append([encoding.pose, *(other.pose for other in encoding.alternatives)])
+    poses = [pose_b @ pose_a.inverse() for pose_a in candidates[0] for pose_b in candidates[1]]
+    rotation = np.stack([pose.rotation_matrix().numpy() for pose in poses])
+    translation = np.stack([pose.apply(torch.from_numpy(a.center[None])).numpy()[0] for pose in poses])
+    return Motions.rigid(rotation, (translation - b.center) / unit)
+
+
+def _inverse(pose: Pose, scale: float) -> Pose:
+    back = pose.inverse()
+    return Pose(back.translation / scale, back.wxyz)

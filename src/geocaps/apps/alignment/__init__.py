@@ -1,0 +1,1 @@
+"""The steps of ``geocaps.align``, in numpy: views, hypotheses, ICP, scores."""

@@ -1,0 +1,120 @@
+"""One cloud made ready for alignment: working points, normals, quick nearest neighbours, local frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.ndimage import distance_transform_edt
+from scipy.spatial import cKDTree
+
+PROBES = 96
+"""Farthest points that stand for the cloud when thousands of hypotheses are scored."""
+KEYPOINTS = 32
+"""The first of them, which get local frames."""
+FRAME_RADIUS = 0.5
+"""Of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)."""
+_CELLS = 40
+_MARGIN = 0.3
+_NORMAL_NEIGHBOURS = 16
+_HANDFUL = 12
+_ISOLATED = 3.0
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Local reference frames: the part capsules' poses, up to the signs of their axes."""
+
+    origin: Float[np.ndarray, "k 3"]
+    rotation: Float[np.ndarray, "k 3 3"]  # columns: tangent, bitangent, normal
+    size: Float[np.ndarray, "k 3"]  # standard deviation along each axis
+    offset: Float[np.ndarray, "k 3"]  # from keypoint to mean, along each axis: changes sign with it
+    skew: Float[np.ndarray, "k 3"]  # cube root of the third moment along each axis: changes sign with it
+
+
+@dataclass(frozen=True)
+class View:
+    """A cloud in working units: its centroid near the origin, its spread about 1."""
+
+    points: Float[np.ndarray, "n 3"]
+    normals: Float[np.ndarray, "n 3"]
+    spacing: float  # median distance to the nearest other point
+    neighbour: Int[np.ndarray, "n"]  # the nearest other point
+    solid: Bool[np.ndarray, "n"]  # false where a point stands alone: noise that farthest-point sampling would pick
+    probes: Int[np.ndarray, "p"]
+    tree: cKDTree
+    table: NearestTable
+
+
+@dataclass(frozen=True)
+class NearestTable:
+    """For each cell of a grid a near point: one look-up in place of a search, exact to about a cell."""
+
+    origin: Float[np.ndarray, "3"]
+    step: float
+    index: Int[np.ndarray, "cells"]
+
+    def __call__(self, points: Float[np.ndarray, "*batch 3"]) -> Int[np.ndarray, "*batch"]:
+        cell = np.clip((points - self.origin) * (1 / self.step), 0, _CELLS - 1).astype(np.int64)
+        return self.index[(cell[..., 0] * _CELLS + cell[..., 1]) * _CELLS + cell[..., 2]]
+
+
+def make_view(points: Float[np.ndarray, "n 3"]) -> View:
+    tree = cKDTree(points)
+    distance, near = tree.query(points, min(_NORMAL_NEIGHBOURS, len(points)))
+    reach = distance[:, min(4, len(points) - 1)]
+    solid = reach <= _ISOLATED * np.median(reach)
+    offset = points[near] - points[near].mean(axis=1, keepdims=True)
+    normals = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)[1][:, :, 0]
+    candidates = np.flatnonzero(solid)
+    probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
+    return View(points, normals, float(np.median(distance[:, 1])), near[:, 1], solid, probes, tree, _table(points, solid))
+
+
+def local_frames(view: View) -> Frames:
+    """Frames at the first probes, from the neighbours within a radius weighted by 1 - d/radius.
+
+    Where a cloud is so sparse that few points lie within the radius, it grows to hold a handful.
+    """
+    cloud = view.points[view.solid]
+    centers = view.points[view.probes[:KEYPOINTS]]
+    offset = cloud - centers[:, None]
+    distance = np.sqrt((offset * offset).sum(axis=2))
+    enough = np.partition(distance, min(_HANDFUL, len(cloud)) - 1, axis=1)[:, min(_HANDFUL, len(cloud)) - 1, None]
+    weight = np.clip(1 - distance / np.maximum(1.5 * enough, FRAME_RADIUS), 0, None)
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean = (weight[:, None] @ offset)[:, 0]
+    offset = offset - mean[:, None]
+    variance, axes = np.linalg.eigh((weight[..., None] * offset).transpose(0, 2, 1) @ offset)
+    tangent, normal = axes[..., 2], axes[..., 0]
+    rotation = np.stack([tangent, np.cross(normal, tangent), normal], axis=-1)
+    along = offset @ rotation
+    return Frames(
+        origin=centers + mean,
+        rotation=rotation,
+        size=np.sqrt(np.clip(variance[:, ::-1], 0, None)),
+        offset=(mean[:, None] @ rotation)[:, 0],
+        skew=np.cbrt((weight[:, None] @ (along * along * along))[:, 0]),
+    )
+
+
+def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
+    """Farthest-point sampling from the point farthest from the centroid."""
+    chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]
+    nearest = np.full(len(points), np.inf)
+    while len(chosen) < count:
+        np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1), out=nearest)
+        chosen.append(int(nearest.argmax()))
+    return np.array(chosen)
+
+
+def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
+    kept = np.flatnonzero(solid)
+    low = points[kept].min(axis=0) - _MARGIN
+    step = float((points[kept].max(axis=0) + _MARGIN - low).max()) / _CELLS
+    cell = tuple(np.clip(((points[kept] - low) / step).astype(np.int64), 0, _CELLS - 1).T)
+    holder = np.full((_CELLS,) * 3, -1)
+    holder[cell] = kept
+    nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
+    return NearestTable(low, step, holder[tuple(nearest)].reshape(-1))
