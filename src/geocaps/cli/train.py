@@ -28,6 +28,7 @@ def train(
     learning_rate: float | None = None,
     seed: int | None = None,
     device: str | None = None,
+    validation_objects: int | None = None,
     tensorboard: bool | None = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
@@ -47,6 +48,7 @@ def train(
         learning_rate: Of each stage trained.
         seed: Start of every random stream (default: 0).
         device: auto (default), cpu, cuda, cuda:1, mps.
+        validation_objects: Held-out objects measured at each validation (default: 128).
         tensorboard: Write TensorBoard logs (default: yes).
         json: One JSON object with the final figures on standard output.
     """
@@ -60,6 +62,7 @@ def train(
         "init": init,
         "seed": seed,
         "device": device,
+        "validation_objects": validation_objects,
         "tensorboard": tensorboard,
         "out": out,
     }

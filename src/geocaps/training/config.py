@@ -63,6 +63,7 @@ class ObjectiveConfig:
     noise_to: float = 45.0  # degrees, at the end of the ramp
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
+    target_points: int | None = None  # points that the targets T are refined on; None takes all, as in the paper
 
     def __post_init__(self) -> None:
         _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)
@@ -73,6 +74,8 @@ class ObjectiveConfig:
         for name in ("noise_from", "noise_to"):
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
+        few = self.target_points is not None and self.target_points < 1
+        _require(not few, "objective.target_points must be at least 1", self.target_points)
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,13 @@ class TrainConfig:
                 f"objective.kind is {self.objective.kind!r} but model.object.choice is {self.model.object.choice!r}: "
                 "a choice by agreement is trained by the agreement objective, and only by it"
             )
+
+        target, least, most = self.objective.target_points, self.model.parts.parts, self.model.points
+        _require(
+            target is None or least <= target <= most,
+            f"objective.target_points must lie in {least} (one for each part) to {most} (all)",
+            target,
+        )
 
     @property
     def sources(self) -> tuple[str, ...]:

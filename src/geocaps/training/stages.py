@@ -52,9 +52,11 @@ class StageLoss(nn.Module):
         """Every term averaged over the piece, and their weighted sum as ``loss``."""
         if parts is None:
             return {"loss": self.model.parts.loss(points[:, 0], generator).mean()}
-        weights = self.objective.weights
+        weights, target = self.objective.weights, self.objective.target_points
         if self.objective.kind == "paper":
-            terms = objectives.paper_objective(self.model, points[:, 0], parts[:, 0], weights, noise_degrees, generator)
+            terms = objectives.paper_objective(
+                self.model, points[:, 0], parts[:, 0], weights, noise_degrees, generator, target
+            )
         else:
-            terms = objectives.agreement_objective(self.model, points, parts, weights, generator)
+            terms = objectives.agreement_objective(self.model, points, parts, weights, generator, target)
         return {"loss": objectives.total(terms, weights)} | {name: term.mean() for name, term in terms.items()}
