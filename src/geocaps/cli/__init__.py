@@ -7,19 +7,19 @@ Each verb is a typed function in a module of this package; heavy imports stand i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Union
 
 from geocaps.errors import GeocapsError, UsageError
 
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import bench, data
+    from geocaps.cli import bench, data, train
 
     return {
         "bench": bench.bench,
         "data": {"info": data.info, "pack": data.pack, "download": data.download},
+        "train": train.train,
     }
 
 
@@ -32,9 +32,8 @@ def run(args: list[str]) -> int:
     """Runs one command line and returns its exit code (tyro itself exits with 2 on a wrong call)."""
     import tyro
 
-    verbs: dict[str, Callable[..., None]] = commands()
     try:
-        tyro.extras.subcommand_cli_from_dict(verbs, prog="geocaps", args=args, description=DESCRIPTION)
+        tyro.cli(_union(commands()), prog="geocaps", args=args, description=DESCRIPTION)
     except UsageError as error:
         return _fail(error, 2)
     except GeocapsError as error:
@@ -44,6 +43,19 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         return 1
     return 0
+
+
+def _union(verbs: dict[str, Any]) -> Any:
+    """Verbs as the union of sub-commands that tyro parses, to any depth."""
+    import tyro
+
+    choices = [
+        Annotated[_union(verb), tyro.conf.subcommand(name=name, description=f"{name}: {', '.join(verb)}")]
+        if isinstance(verb, dict)
+        else Annotated[Any, tyro.conf.subcommand(name=name, constructor=verb)]
+        for name, verb in verbs.items()
+    ]
+    return Union[tuple(choices)]  # noqa: UP007 - built at run time
 
 
 def _fail(message: object, code: int) -> int:

@@ -25,7 +25,7 @@ class Parse:
     """What the model sees in a batch of clouds ``[b, n, 3]``."""
 
     parts: Capsules  # [b, j]
-    routing: Routing
+    routing: Routing | None  # how points were given to parts; None where it was not kept
     object: Capsules  # [b]
     candidates: Pose  # [b, s]: where each starting viewpoint was led
     probability: Float[Tensor, "b s"]
@@ -58,31 +58,49 @@ class GeometricCapsuleAutoencoder(nn.Module):
         return random_starts(points, 1, generator or torch.Generator().manual_seed(0))
 
     @torch.no_grad()
-    def parse_parts(self, points: Float[Tensor, "b n 3"], parts: Capsules, routing: Routing, starts: Starts) -> Parse:
+    def parse_parts(
+        self, points: Float[Tensor, "b n 3"], parts: Capsules, routing: Routing | None, starts: Starts
+    ) -> Parse:
         """The second layer alone, from given part capsules (the paper rotates those in its Table 1)."""
         observed = self.object.observe(parts[:, None], points[:, None])
-        first, *_ = scored = self._first_step(observed, starts)
-        candidates = vote_pose(
-            starts.pose @ Pose.from_network(first),
-            lambda z: self.object.pose_vote(observed, z),
-            self.config.object.voting_steps - 1,
+        if not self.object.scores_starts:
+            return self._choose_by_reconstruction(points, parts, routing, starts, observed)
+        raw, scores = self.object.scored_pose_vote(observed, starts.pose)
+        candidates = starts.pose @ Pose.from_network(raw)
+        probability = starts.log_probabilities(scores).exp()
+        # Of 24 starts, the few most probable ones are led on: the others have almost no say.
+        rows = torch.arange(len(points), device=points.device)[:, None]
+        leading = probability.topk(_LEADING, dim=1).indices
+        led = self._lead(observed, candidates[rows, leading], self.config.object.voting_steps - 1)
+        weight = probability[rows, leading]
+        percepts = self.object.percept_vote(observed, led)
+        # The percepts agree on a symmetric object and the winner dominates on another: their mean is the consensus.
+        feature = (weight[..., None] * percepts).sum(1) / weight.sum(1, keepdim=True)
+        candidates = Pose(
+            candidates.translation.index_put((rows, leading), led.translation),
+            candidates.wxyz.index_put((rows, leading), led.wxyz),
         )
+        return Parse(parts, routing, Capsules(led[:, 0], feature), candidates, probability, starts.valid)
+
+    def _choose_by_reconstruction(
+        self,
+        points: Float[Tensor, "b n 3"],
+        parts: Capsules,
+        routing: Routing | None,
+        starts: Starts,
+        observed: ObservedObject,
+    ) -> Parse:
+        """Every start is led to the end, and the one whose decoded object explains the points best wins."""
+        candidates = self._lead(observed, starts.pose, self.config.object.voting_steps)
         percepts = self.object.percept_vote(observed, candidates)
-        if self.object.scores_starts:
-            log_p = starts.log_probabilities(scored[1])
-        else:
-            log_p = starts.log_probabilities(-self._misfit(points, candidates, percepts) / _MISFIT_SCALE)
-        probability = log_p.exp()
+        log_p = starts.log_probabilities(-self._misfit(points, candidates, percepts) / _MISFIT_SCALE)
         best = log_p.argmax(dim=1)
         rows = torch.arange(len(points), device=points.device)
-        # The percepts agree on a symmetric object and the winner dominates on another: their mean is the consensus.
-        feature = (probability[..., None] * percepts).sum(1) if self.object.scores_starts else percepts[rows, best]
-        return Parse(parts, routing, Capsules(candidates[rows, best], feature), candidates, probability, starts.valid)
+        chosen = Capsules(candidates[rows, best], percepts[rows, best])
+        return Parse(parts, routing, chosen, candidates, log_p.exp(), starts.valid)
 
-    def _first_step(self, observed: ObservedObject, starts: Starts) -> tuple[Tensor, ...]:
-        if self.object.scores_starts:
-            return self.object.scored_pose_vote(observed, starts.pose)
-        return (self.object.pose_vote(observed, starts.pose),)
+    def _lead(self, observed: ObservedObject, viewpoints: Pose, steps: int) -> Pose:
+        return vote_pose(viewpoints, lambda z: self.object.pose_vote(observed, z), steps)
 
     def _misfit(
         self, points: Float[Tensor, "b n 3"], candidates: Pose, percepts: Float[Tensor, "b s d"]
@@ -98,5 +116,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
         return self.parts.decode(self.object.decode(capsule))
 
 
+_LEADING = 4
+"""Starts that are followed to the end: all, unless the object's axes tie."""
 _MISFIT_SCALE = 1e-3
 """Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""

@@ -52,7 +52,6 @@ class ObjectConfig:
     decoder_blocks: int = 4
     views: int = 4
     voting_steps: int = 3
-    noise_degrees: float = 45.0
     noise_translation: float = 0.05
     part_pose: Literal["quaternion", "matrix"] = "quaternion"
     look_points: int = 0  # points that Q and F see beside the parts; 0 is the paper

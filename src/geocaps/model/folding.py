@@ -54,7 +54,7 @@ class FoldingDecoder(nn.Module):
 
     def forward(self, feature: Float[Tensor, "*parts d"], square: Float[Tensor, "*parts_m 2"]) -> Tensor:
         """``G(v_f, s)`` in the part's own frame: ``[..., D]`` and ``[(..., )M, 2]`` to ``[..., M, 3]``."""
-        hidden = torch.relu(self.from_feature(feature)[..., None, :] + self.from_square(square))
+        hidden = (self.from_feature(feature)[..., None, :] + self.from_square(square)).relu_()
         return self.to_point(self.blocks(hidden))
 
     def decode(self, parts: Capsules, square: Float[Tensor, "*parts_m 2"]) -> Float[Tensor, "*parts m 3"]:

@@ -19,12 +19,13 @@ class ResBlock(nn.Module):
         self.second = nn.Linear(width, width)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        return torch.relu(x + self.second(torch.relu(self.first(x))))
+        # In place on fresh results: no gradient needs what is overwritten, and memory is what this costs.
+        return self.second(self.first(x).relu_()).add_(x).relu_()
 
 
 def embedding(inputs: int, width: int, blocks: int) -> nn.Sequential:
     """``inputs → width → Relu → Res × blocks``: Q_embed and F_embed. Its output is never negative."""
-    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), *(ResBlock(width) for _ in range(blocks)))
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(inplace=True), *(ResBlock(width) for _ in range(blocks)))
 
 
 def projection(inputs: int, width: int, blocks: int, outputs: int) -> nn.Sequential:
@@ -75,7 +76,7 @@ class ParallelResBlock(nn.Module):
         self.second = ParallelLinear(layers, width, width)
 
     def forward(self, x: Float[Tensor, "j b d"]) -> Float[Tensor, "j b d"]:
-        return torch.relu(x + self.second(torch.relu(self.first(x))))
+        return self.second(self.first(x).relu_()).add_(x).relu_()
 
 
 class ParallelDecoders(nn.Module):

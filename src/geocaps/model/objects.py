@@ -43,11 +43,11 @@ class ObjectVote(nn.Module):
         if config.look_points:
             self.look = nn.Sequential(
                 nn.Linear(3, config.look_width // 4),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
                 nn.Linear(config.look_width // 4, config.look_width // 2),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
                 nn.Linear(config.look_width // 2, config.look_width),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
             )
             pooled += 2 * config.look_width
         self.project = projection(pooled, config.width, config.blocks, outputs)

@@ -1,0 +1,88 @@
+"""Whatever a user calls a point cloud, as checked arrays: the one door into the applications."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from geocaps.errors import InvalidInputError
+from geocaps.model.checks import MAX_COORDINATE
+from geocaps.points.io import load_points, sample_surface
+
+MESH_POINTS = 4096
+"""Points sampled from a mesh that is handed over as an object."""
+
+Source = Any
+"""A path, a numpy array or torch tensor ``[N, 3]``, or an object with ``vertices`` (and ``faces``), as trimesh has."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One checked cloud in the user's coordinates, with a name for messages."""
+
+    points: np.ndarray  # [n, 3], float32 or float64, finite
+    name: str
+
+
+def as_clouds(source: Source | Sequence[Source], minimum: int) -> tuple[list[Cloud], bool]:
+    """The clouds in ``source`` and whether it was a batch (an array ``[B, N, 3]`` or a list) rather than one cloud."""
+    if isinstance(source, (list, tuple)):
+        if not source:
+            raise InvalidInputError("an empty list of clouds was given: give at least one")
+        return [as_cloud(one, minimum, f"cloud {index}") for index, one in enumerate(source)], True
+    if not isinstance(source, (str, os.PathLike)) and getattr(source, "ndim", 2) == 3:
+        if len(source) == 0:
+            raise InvalidInputError(
+                f"the array of shape {list(source.shape)} is an empty batch: give at least one cloud"
+            )
+        return [as_cloud(one, minimum, f"cloud {index}") for index, one in enumerate(source)], True
+    return [as_cloud(source, minimum, "the cloud")], False
+
+
+def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
+    """One cloud, or one sentence that says why not."""
+    if isinstance(source, (str, os.PathLike)):
+        points, name = load_points(source).points, str(source)
+    elif hasattr(source, "vertices"):
+        points = _mesh_points(source)
+    else:
+        points = _array(source, name)
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(points.shape)}")
+    if len(points) < minimum:
+        raise InvalidInputError(f"{name} has {len(points)} points; at least {minimum} are needed, one for each part")
+    if not np.isfinite(points).all():
+        bad = int((~np.isfinite(points)).any(axis=1).sum())
+        raise InvalidInputError(f"{name} has {bad} points that are NaN or infinite: remove them first")
+    largest = float(np.abs(points).max())
+    if largest > MAX_COORDINATE:
+        raise InvalidInputError(
+            f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
+        )
+    return Cloud(points, name)
+
+
+def _mesh_points(mesh: Any) -> np.ndarray:
+    vertices, faces = np.asarray(mesh.vertices), getattr(mesh, "faces", None)
+    if faces is None or len(faces) == 0:
+        return _array(vertices, "the point cloud")
+    return sample_surface(vertices, np.asarray(faces), MESH_POINTS, seed=0)[0]
+
+
+def _array(source: Any, name: str) -> np.ndarray:
+    if isinstance(source, torch.Tensor):
+        source = source.detach().cpu().numpy()
+    try:
+        array = np.asarray(source)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not an array [N, 3] of points: {error}") from error
+    if array.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"{name} must be a path or an array [N, 3] of numbers, not {type(source).__name__} of {array.dtype}"
+        )
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
