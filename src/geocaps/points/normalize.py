@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from geocaps.errors import InvalidInputError
-from geocaps.se3 import Pose
+from geocaps.se3 import Pose, normalize_quaternion
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Normalization:
 
     def pose_to_user(self, pose: Pose) -> Pose:
         """Poses ``[..., (J)]`` of the model's frame in the user's: positions scale, rotations stay. In float64."""
-        return Pose(self.points_to_user(pose.translation), pose.wxyz.double())
+        # Normalised again: a quaternion that is unit in float32 is not in float64.
+        return Pose(self.points_to_user(pose.translation), normalize_quaternion(pose.wxyz.double()))
 
 
 def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Normalization:
