@@ -142,8 +142,5 @@ def decode_object(layer, pose, feature):
 def capsule_distance(u, v):
     (u_pose, u_feature), (v_pose, v_feature) = u, v
     return (
-        ((u_pose[0] - v_pose[0]) ** 2).sum()
-        + 1
-        - (u_pose[1] @ v_pose[1]) ** 2
-        + ((u_feature - v_feature) ** 2).sum()
+        ((u_pose[0] - v_pose[0]) ** 2).sum() + 1 - (u_pose[1] @ v_pose[1]) ** 2 + ((u_feature - v_feature) ** 2).sum()
     )

@@ -18,14 +18,10 @@ def test_object_pose_follows_and_feature_stays(cpu_model):
     motion = Pose(0.5 * torch.randn(4, 3, generator=torch.Generator().manual_seed(3)), rotations(4, seed=4).wxyz)
     before, after = cpu_model.parse(points), cpu_model.parse(motion.apply(points))
     torch.testing.assert_close(after.object.feature, before.object.feature, atol=1e-3, rtol=0)
-    torch.testing.assert_close(
-        after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=1e-3, rtol=0)
     assert before.object.feature.std() > 1e-4
     # Each sign choice of the axes is a candidate, so the candidates are the same set; their order is eigh's.
-    torch.testing.assert_close(
-        after.probability.sort().values, before.probability.sort().values, atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(after.probability.sort().values, before.probability.sort().values, atol=1e-3, rtol=0)
 
 
 def test_reconstruction_choice_is_equivariant_too():
@@ -34,9 +30,7 @@ def test_reconstruction_choice_is_equivariant_too():
     model = make_model(replace(TINY, object=replace(TINY.object, choice="reconstruction")))
     points, motion = clouds(3, 64), rotations(3)
     before, after = model.parse(points), model.parse(motion.apply(points))
-    torch.testing.assert_close(
-        after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=2e-3, rtol=0
-    )
+    torch.testing.assert_close(after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=2e-3, rtol=0)
     # The winner is the candidate whose decoded object explains the points best.
     winner = chamfer(points, model.reconstruct(before.object).flatten(1, 2))
     observed = model.object.observe(before.parts[:, None], points[:, None])

@@ -25,9 +25,7 @@ def test_chamfer_equals_the_definition_in_value_and_gradient():
     found = chamfer(x, y)
     expected = torch.stack([literal.chamfer(a, b) for a, b in zip(x, y, strict=True)])
     torch.testing.assert_close(found, expected)
-    for a, b in zip(
-        torch.autograd.grad(found.sum(), (x, y)), torch.autograd.grad(expected.sum(), (x, y)), strict=True
-    ):
+    for a, b in zip(torch.autograd.grad(found.sum(), (x, y)), torch.autograd.grad(expected.sum(), (x, y)), strict=True):
         torch.testing.assert_close(a, b)
     assert chamfer(x, x).abs().max() == 0
 

@@ -69,9 +69,7 @@ def test_agreement_decoders_and_loss_equal_the_literal_formulas(steps):
         mean = f.mean(dim=0)
         h_f = mean + ((f - mean) ** 2).mean(dim=0) * epsilon[b]
         decoded = literal.decode_object(layer, ends[0], h_f)
-        losses.append(
-            sum(literal.capsule_distance(u, t) for u, t in zip(decoded, as_list(target[b]), strict=True))
-        )
+        losses.append(sum(literal.capsule_distance(u, t) for u, t in zip(decoded, as_list(target[b]), strict=True)))
         poses.append(torch.cat(ends[0]))
     expected = torch.stack(losses)
     expected_gradients = torch.autograd.grad(expected.sum(), used)
@@ -127,9 +125,7 @@ def test_agreement_objective_trains_choice_pose_and_feature(tiny):
     assert set(terms) == {"part", "chamfer", "choice", "pose", "contrast"}
     assert all(term.shape == (3,) for term in terms.values())
     for name, term in terms.items():
-        gradient = torch.autograd.grad(
-            term.sum(), list(tiny.object.parameters()), retain_graph=True, allow_unused=True
-        )
+        gradient = torch.autograd.grad(term.sum(), list(tiny.object.parameters()), retain_graph=True, allow_unused=True)
         total_gradient = sum(float(g.abs().sum()) for g in gradient if g is not None)
         assert math.isfinite(total_gradient), name
         assert total_gradient > 0, name
