@@ -12,8 +12,8 @@ from geocaps.apps.alignment.motions import Motions, cross, cross_matrix
 from geocaps.apps.alignment.views import View
 
 Nearest = Callable[[np.ndarray], np.ndarray]
-_POINT_SHARE = 0.1
-"""Weight of point-to-point beside point-to-plane: it holds what planes leave free."""
+_POINT_SHARE = 0.01
+"""Weight of point-to-point beside point-to-plane: it holds what planes leave free. More of it slows every step."""
 
 
 @dataclass(frozen=True)

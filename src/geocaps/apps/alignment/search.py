@@ -79,8 +79,8 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     score = costs(by_table(a, a.probes[:_PROBES]), by_table(b, b.probes[:_PROBES]), motions, 0.4, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, np.radians(15), 0.3)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
-    motions = refine(few_a, few_b, motions, np.array([0.5, 0.4, 0.3, 0.3]), scale)
+    motions = refine(few_a, few_b, motions, np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.2]), scale)
     score = costs(few_a, few_b, motions, 0.3, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _FINE, np.radians(10), 0.2)]
     quarter_a, quarter_b = (by_tree(v, evenly(max(len(v.points) // 4, 1), len(v.points))) for v in (a, b))
-    return refine(quarter_a, quarter_b, motions, np.array([0.3, 0.2]), scale)
+    return refine(quarter_a, quarter_b, motions, np.array([0.2, 0.2, 0.2]), scale)
