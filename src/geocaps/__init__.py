@@ -4,6 +4,7 @@
 >>> model = geocaps.load()
 >>> capsule = model.encode(points)          # [N, 3], [B, N, 3], a list, a path, a trimesh
 >>> capsule.pose, capsule.feature, capsule.parts, capsule.labels
+>>> geocaps.align(a, b).matrix              # T_b_a
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geocaps import datasets
+    from geocaps.apps.align import Alignment, align
     from geocaps.apps.encode import Encoding, Model, load, untrained
     from geocaps.errors import GeocapsError
     from geocaps.se3 import Pose
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Alignment": "geocaps.apps.align",
+    "align": "geocaps.apps.align",
     "Encoding": "geocaps.apps.encode",
     "Model": "geocaps.apps.encode",
     "load": "geocaps.apps.encode",
@@ -27,7 +31,7 @@ _WHERE = {
     "GeocapsError": "geocaps.errors",
     "Pose": "geocaps.se3",
 }
-__all__ = ["Encoding", "GeocapsError", "Model", "Pose", "datasets", "load", "untrained"]
+__all__ = ["Alignment", "Encoding", "GeocapsError", "Model", "Pose", "align", "datasets", "load", "untrained"]
 
 
 def __getattr__(name: str) -> object:

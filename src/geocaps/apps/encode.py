@@ -129,7 +129,7 @@ class Model:
         moved poses and the same features. Clouds of more points than the model takes are sampled down first.
         """
         clouds, batched = as_clouds(source, self.config.parts.parts)
-        prepared = [self._prepare(cloud) for cloud in clouds]
+        prepared = [self.prepare(cloud) for cloud in clouds]
         parses: list[Parse | None] = [None] * len(clouds)
         for group in _groups([points for points, _ in prepared], self.config.object.tie_ratio):
             batch = self.network.parse(torch.stack([prepared[index][0] for index in group]))
@@ -138,7 +138,7 @@ class Model:
         own = Normalization(torch.stack([n.center for _, n in prepared]), torch.stack([n.scale for _, n in prepared]))
         return self.joined(clouds, _join([parse for parse in parses if parse is not None]), own, batched)
 
-    def _prepare(self, cloud: Cloud) -> tuple[Float[Tensor, "n 3"], Normalization]:
+    def prepare(self, cloud: Cloud) -> tuple[Float[Tensor, "n 3"], Normalization]:
         """In canonical order, at most as many points as the model takes, in the model's frame."""
         points = cloud.points[canonical_order(cloud.points)]
         points = points[evenly(min(len(points), self.config.points), len(points))]

@@ -14,12 +14,15 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import bench, data, train
+    from geocaps.cli import bench, data, demo, train
+    from geocaps.cli import eval as evaluation
 
     return {
+        "demo": demo.demo,
+        "train": train.train,
+        "eval": evaluation.evaluate,
         "bench": bench.bench,
         "data": {"info": data.info, "pack": data.pack, "download": data.download},
-        "train": train.train,
     }
 
 
