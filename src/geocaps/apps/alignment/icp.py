@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from geocaps.apps.alignment.motions import Motions, cross, cross_matrix
+from geocaps.apps.alignment.motions import Motions, cross, cross_matrix, dot
 from geocaps.apps.alignment.views import View
 
 Nearest = Callable[[np.ndarray], np.ndarray]
@@ -30,7 +30,9 @@ def by_table(view: View, chosen: Int[np.ndarray, "m"]) -> Side:
 
 
 def by_tree(view: View, chosen: Int[np.ndarray, "m"] | None = None) -> Side:
-    return Side(view, np.arange(len(view.points)) if chosen is None else chosen, lambda points: view.tree.query(points)[1])
+    return Side(
+        view, np.arange(len(view.points)) if chosen is None else chosen, lambda points: view.tree.query(points)[1]
+    )
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,16 @@ def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
     moving, normal = found.moving, found.normal
     gap = found.fixed - moving
-    weight = np.clip(1 - (gap * gap).sum(axis=-1, keepdims=True) / reach**2, 0, None) ** 2
+    weight = np.clip(1 - dot(gap, gap)[..., None] / reach**2, 0, None) ** 2
     slope = [cross(moving, normal), normal]
     pull = [cross(moving, gap), gap]
     if scale:
-        slope.append((moving * normal).sum(axis=-1, keepdims=True))
-        pull.append((moving * gap).sum(axis=-1, keepdims=True))
+        slope.append(dot(moving, normal)[..., None])
+        pull.append(dot(moving, gap)[..., None])
     plane = np.concatenate(slope, axis=-1)
     weighted = (weight * plane).transpose(0, 2, 1)
     left = weighted @ plane + _POINT_SHARE * _point_normal_matrix(moving, weight, scale)
-    right = weighted @ (gap * normal).sum(axis=-1, keepdims=True)
+    right = weighted @ dot(gap, normal)[..., None]
     right += _POINT_SHARE * (np.concatenate(pull, axis=-1).transpose(0, 2, 1) @ weight)
     # A floor far below any weight that counts: without partners there is no motion.
     left += 1e-9 * moving.shape[1] * np.eye(left.shape[-1])

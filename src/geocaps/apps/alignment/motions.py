@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+_CROSS = -1.0 * np.array(
+    [[[0, 0, 0], [0, 0, 1], [0, -1, 0]], [[0, 0, -1], [0, 0, 0], [1, 0, 0]], [[0, 1, 0], [-1, 0, 0], [0, 0, 0]]]
+)
+
 
 @dataclass(frozen=True)
 class Motions:
@@ -62,16 +66,22 @@ def rotation_from_vector(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, 
     return np.eye(3) + sine * turn + cosine * (turn @ turn)
 
 
+def dot(a: Float[np.ndarray, "*batch 3"], b: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch"]:
+    """As ``(a * b).sum(axis=-1)``, several times faster: numpy is slow to sum over short axes."""
+    return np.einsum("...c,...c->...", a, b)
+
+
 def cross(a: Float[np.ndarray, "*batch 3"], b: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch 3"]:
-    """As np.cross, several times faster on large batches."""
-    ax, ay, az = np.moveaxis(a, -1, 0)
-    bx, by, bz = np.moveaxis(b, -1, 0)
-    return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)
+    """As ``np.cross``, several times faster on large batches."""
+    result = np.empty_like(a)
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        result[..., i] = a[..., j] * b[..., k] - a[..., k] * b[..., j]
+    return result
 
 
 def cross_matrix(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]:
     """The matrix of ``x ↦ vector × x``."""
-    return np.cross(vector[:, None], np.eye(3)).transpose(0, 2, 1)
+    return np.tensordot(vector, _CROSS, axes=1)
 
 
 def distinct(motions: Motions, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geocaps.apps.alignment.icp import Side
-from geocaps.apps.alignment.motions import Motions
+from geocaps.apps.alignment.motions import Motions, dot
 from geocaps.apps.alignment.views import View
 
 _PLANE_SHARE = 0.9
@@ -48,9 +48,7 @@ def own_residuals(view: View) -> Residuals:
     return _from_gap(gap, view.normals[view.neighbour][None])
 
 
-def cost(
-    forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], scale: bool
-) -> Float[np.ndarray, "h"]:
+def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], scale: bool) -> Float[np.ndarray, "h"]:
     """One number from the truncated residuals of both directions, mostly that of the direction better explained.
 
     Where B is a part of A, all of B is explained and only some of A. With a free scale both count the same, or A would
@@ -85,4 +83,4 @@ def _residuals(target: Side, points: Float[np.ndarray, "h m 3"], scale: Float[np
 
 
 def _from_gap(gap: Float[np.ndarray, "h m 3"], normal: Float[np.ndarray, "h m 3"]) -> Residuals:
-    return Residuals((gap * gap).sum(axis=-1), (gap * normal).sum(axis=-1) ** 2)
+    return Residuals(dot(gap, gap), dot(gap, normal) ** 2)

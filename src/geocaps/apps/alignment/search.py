@@ -58,8 +58,7 @@ def search(
         view_a = make_view(a) if len(a) > SEARCH_POINTS else view_a
         view_b = make_view(b) if len(b) > SEARCH_POINTS else view_b
         side_a, side_b = by_tree(view_a), by_tree(view_b)
-        motions = refine(side_a, side_b, motions, np.full(4, reach), scale)
-        motions = refine(side_a, side_b, motions, np.full(4, reach), scale)
+        motions = refine(side_a, side_b, motions, np.full(6, reach), scale)
     forward, backward = residuals(side_a, side_b, motions[:1])
     own = [own_residuals(view_a), own_residuals(view_b)]
     overlap = explained(forward, own[1]), explained(backward, own[0])

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.ndimage import distance_transform_edt
 from scipy.spatial import cKDTree
 
+from geocaps.apps.alignment.motions import dot
+
 PROBES = 96
 """Farthest points that stand for the cloud when thousands of hypotheses are scored."""
 KEYPOINTS = 32
@@ -69,7 +71,9 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     normals = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)[1][:, :, 0]
     candidates = np.flatnonzero(solid)
     probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
-    return View(points, normals, float(np.median(distance[:, 1])), near[:, 1], solid, probes, tree, _table(points, solid))
+    return View(
+        points, normals, float(np.median(distance[:, 1])), near[:, 1], solid, probes, tree, _table(points, solid)
+    )
 
 
 def local_frames(view: View) -> Frames:
@@ -80,7 +84,7 @@ def local_frames(view: View) -> Frames:
     cloud = view.points[view.solid]
     centers = view.points[view.probes[:KEYPOINTS]]
     offset = cloud - centers[:, None]
-    distance = np.sqrt((offset * offset).sum(axis=2))
+    distance = np.sqrt(dot(offset, offset))
     enough = np.partition(distance, min(_HANDFUL, len(cloud)) - 1, axis=1)[:, min(_HANDFUL, len(cloud)) - 1, None]
     weight = np.clip(1 - distance / np.maximum(1.5 * enough, FRAME_RADIUS), 0, None)
     weight /= weight.sum(axis=1, keepdims=True)
@@ -104,7 +108,8 @@ def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "
     chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]
     nearest = np.full(len(points), np.inf)
     while len(chosen) < count:
-        np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1), out=nearest)
+        offset = points - points[chosen[-1]]
+        np.minimum(nearest, dot(offset, offset), out=nearest)
         chosen.append(int(nearest.argmax()))
     return np.array(chosen)
 
