@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -73,19 +72,18 @@ def consistency(dataset: PointDataset, views: Views, first: Encoded, aligned: Bo
 
 def part_labels(model: Model, dataset: PointDataset, seed: int) -> Figures | None:
     """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
-    found: list[Mapping[str, float]] = []
-    floors: list[Mapping[str, float]] = []
-    for index in evenly_chosen(MOST_OBJECTS, len(dataset)):
+    chosen = [index for index in evenly_chosen(MOST_OBJECTS, len(dataset)) if dataset.part_labels(index) is not None]
+    if not chosen:
+        return None
+    encoded = encode_all(model, [dataset.points(index) for index in chosen])
+    found: list[dict[str, float]] = []
+    floors: list[dict[str, float]] = []
+    for index, labels in zip(chosen, (labels for batch in encoded.batches for labels in batch.labels), strict=True):
         truth = dataset.part_labels(index)
-        if truth is None:
-            continue
-        labels = model.encode(dataset.points(index)).labels
-        assert isinstance(labels, torch.Tensor)
+        assert truth is not None
         shuffled = labels[torch.randperm(len(labels), generator=random_stream(seed, index))]
         found.append(partition_agreement(truth.numpy(), labels.numpy()))
         floors.append(partition_agreement(truth.numpy(), shuffled.numpy()))
-    if not found:
-        return None
     figures: Figures = dict(means({name: np.array([one[name] for one in found]) for name in found[0]}))
     figures["chance"] = {name: float(np.mean([one[name] for one in floors])) for name in found[0]}
     return figures | {"objects": len(found)}

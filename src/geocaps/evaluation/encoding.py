@@ -73,4 +73,4 @@ def _starts(model: Model, points: Float[Tensor, "b n 3"], trials: int, generator
 
 def model_points(model: Model, seen: Encoding) -> Float[Tensor, "b n 3"]:
     """The clouds as the network saw them."""
-    return torch.stack([model._prepare(cloud)[0] for cloud in seen.clouds])
+    return torch.stack([model.prepare(cloud)[0] for cloud in seen.clouds])

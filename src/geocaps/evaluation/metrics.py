@@ -22,7 +22,7 @@ WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
 _RETRIEVED = 10
 
-Summary = dict[str, float | None | list[float]]
+Summary = dict[str, float | list[float] | None]
 """Named means; ``NAME_ci`` is the 95 % interval of ``NAME``, None where one value alone cannot tell."""
 
 

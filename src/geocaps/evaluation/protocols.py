@@ -161,9 +161,7 @@ def _encoded_views(
     return concatenate(poses), second.feature
 
 
-def _chosen(
-    first: Pose, candidates: Pose, parse: Parse, clouds: Iterable[tuple[Tensor, Tensor]], trials: int
-) -> Pose:
+def _chosen(first: Pose, candidates: Pose, parse: Parse, clouds: Iterable[tuple[Tensor, Tensor]], trials: int) -> Pose:
     """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
     chosen = []
     for row, (points, other) in enumerate(clouds):

@@ -18,7 +18,13 @@ from geocaps.se3 import Pose
 from geocaps.training.schedule import random_stream
 
 PROTOCOLS = ("parts", "points", "resampled", "noisy", "partial")
-ROTATION = {"parts": "axis_angle", "points": "axis_angle", "resampled": "uniform", "noisy": "uniform", "partial": "uniform"}
+ROTATION = {
+    "parts": "axis_angle",
+    "points": "axis_angle",
+    "resampled": "uniform",
+    "noisy": "uniform",
+    "partial": "uniform",
+}
 """The law of the rotation between the views."""
 
 NOISE_STD = 0.01

@@ -1,0 +1,155 @@
+"""``geocaps eval``: the protocols on any data set, baselines beside them, Table 1, figures and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from geocaps.cli.output import console, messages, print_json
+from geocaps.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from geocaps.points.datasets import PointDataset
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+def evaluate(
+    weights: str | None = None,
+    data: str = "shapes",
+    protocol: Literal["parts", "points", "resampled", "noisy", "partial", "all"] = "all",
+    classes: str | None = None,
+    split: str | None = None,
+    points: int = 1024,
+    trials: int = 1,
+    baselines: str | None = None,
+    seed: int = 0,
+    json: Flag = False,
+    out: str | None = None,
+    report: str | None = None,
+    table1: Flag = False,
+    budget: str = "5m",
+    train_data: str = "shapes",
+    paper_sizes: Flag = False,
+) -> None:
+    """Measure a model: rotation error and retrieval between two views of each object, with the chance floors.
+
+    Example:  geocaps eval --data furniture --protocol resampled --baselines pca,pca_icp
+              geocaps eval --data shapes --report evaluation/
+              geocaps eval --table1 --budget 5m --out runs/table1
+
+    Args:
+        weights: Checkpoint folder (default: the weights that ship with the package).
+        data: shapes, furniture, an .npz, an HDF5 file or folder, a folder of meshes and clouds.
+        protocol: What the second view is; all of them by default.
+        classes: Only these classes, joined by commas.
+        split: train, val, test or all (default: test where the set has one, else all).
+        points: Points in a view.
+        trials: More than 1: rotation by the best of so many candidates by Chamfer, labelled as such.
+        baselines: Names joined by commas (pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
+            pca_chamfer, d2, fpfh), or all that are installed.
+        seed: Start of every random stream: the same seed gives the same figures.
+        json: One JSON object on standard output.
+        out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
+        report: Folder for report.html, one page with all tables and figures inside.
+        table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
+        budget: With --table1: training time of each setting, such as 5m or 1h.
+        train_data: With --table1: what the settings are trained on.
+        paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
+    """
+    dataset = _dataset(data, split, classes)
+    if table1:
+        if report is not None or baselines is not None or weights is not None or trials != 1:
+            raise UsageError("--table1 trains its own models: it takes no --weights, --baselines, --trials or --report")
+        if out is None:
+            raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
+        _table1(dataset, Path(out), budget, train_data, paper_sizes, points, seed, json)
+        return
+    from geocaps.apps.encode import load
+    from geocaps.evaluation.baselines import chosen_baselines
+    from geocaps.evaluation.output import make_folder, write_report, write_results
+    from geocaps.evaluation.run import Settings
+    from geocaps.evaluation.run import evaluate as run_evaluation
+    from geocaps.evaluation.tables import markdown
+    from geocaps.evaluation.views import PROTOCOLS
+
+    names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
+    if left_out:
+        _say(f"not installed, left out: {', '.join(left_out)} (pip install 'geocaps[baselines]')")
+    settings = Settings(
+        weights=weights or "shipped",
+        protocols=PROTOCOLS if protocol == "all" else (protocol,),
+        baselines=tuple(names),
+        points=points,
+        trials=trials,
+        seed=seed,
+    )
+    for folder in (out, report):
+        if folder is not None:
+            make_folder(Path(folder))
+    result = run_evaluation(load(weights), dataset, settings, _say)
+    if out is not None:
+        _say(f"wrote {write_results(result, Path(out))}")
+    if report is not None:
+        _say(f"wrote {write_report(result, Path(report))}")
+    _show(result.to_dict(), json, lambda: markdown(result))
+
+
+def _table1(
+    dataset: PointDataset,
+    out: Path,
+    budget: str,
+    train_data: str,
+    paper_sizes: bool,
+    points: int,
+    seed: int,
+    json: bool,
+) -> None:
+    from geocaps.evaluation.output import write_table1
+    from geocaps.evaluation.table1 import paper_table
+    from geocaps.evaluation.table1 import table1 as run_table1
+    from geocaps.training.schedule import seconds
+
+    try:
+        time = seconds(budget)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    rows = run_table1(
+        dataset,
+        out,
+        budget=time,
+        train_data=train_data,
+        paper_sizes=paper_sizes,
+        points=points,
+        seed=seed,
+        say=_say,
+    )
+    result = write_table1(rows, dataset, out)
+    _show(result, json, paper_table(rows, dataset).markdown)
+
+
+def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
+    from geocaps.points.datasets import load
+
+    dataset = load(data)
+    if split is None:
+        split = "test" if "test" in dataset.splits else "all"
+    if split != "all":
+        dataset = dataset.split(split)
+    if classes is not None:
+        dataset = dataset.of_classes([name.strip() for name in classes.split(",")])
+    return dataset
+
+
+def _show(result: dict[str, Any], json: bool, text: Callable[[], str]) -> None:
+    if json:
+        print_json(result)
+    else:
+        console().print(text(), markup=False, soft_wrap=True)
+
+
+def _say(sentence: str) -> None:
+    messages().print(sentence, markup=False, soft_wrap=True)

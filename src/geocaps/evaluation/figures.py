@@ -1,0 +1,194 @@
+"""The figures of an evaluation, each a PNG: parts, reconstructions, canonical frames, errors, retrieval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from geocaps.apps.encode import Encoding
+from geocaps.evaluation.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
+from geocaps.evaluation.encoding import encode_all
+from geocaps.evaluation.run import Evaluation
+from geocaps.evaluation.views import evenly_chosen
+from geocaps.points.sampling import evenly
+from geocaps.se3 import Pose
+from geocaps.training.schedule import random_stream
+
+_EXAMPLES = 5
+_TURNED_OBJECTS = 3
+_ANGLES = 50
+_NEAREST = 10
+_STREAM = 50
+_SAME, _CLASS, _OTHER = "#117733", "#4477aa", "#cc3311"
+
+
+def draw(name: str, evaluation: Evaluation) -> bytes:
+    """One of :data:`FIGURES` as a PNG."""
+    return FIGURES[name][1](evaluation)
+
+
+def parts(evaluation: Evaluation) -> bytes:
+    """Each object: its points by part, and the part surfaces."""
+    examples = _examples(evaluation, _EXAMPLES)
+    grid = Grid(2, len(examples))
+    for column, index in enumerate(examples):
+        seen = _stored(evaluation, index)
+        surface = seen.reconstruct("parts")
+        colors = part_colors(len(surface.points))
+        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[_labels(seen)], size=3)
+        draw_surfaces(grid.panel(1, column), surface.points.numpy(), surface.triangles.numpy(), colors)
+    return grid.png()
+
+
+def reconstructions(evaluation: Evaluation) -> bytes:
+    """Each object: input; one layer as points and surfaces; two layers as points and surfaces."""
+    examples = _examples(evaluation, _EXAMPLES)
+    titles = ("input", "part layer, points", "part layer, surfaces", "object layer, points", "object layer, surfaces")
+    grid = Grid(len(examples), len(titles))
+    for row, index in enumerate(examples):
+        seen = _stored(evaluation, index)
+        panels = [grid.panel(row, column, title if row == 0 else "") for column, title in enumerate(titles)]
+        draw_points(panels[0], _cloud(seen))
+        for at, layer in ((1, "parts"), (3, "object")):
+            surface = seen.reconstruct(layer)
+            colors = part_colors(len(surface.points))
+            flat = surface.points.flatten(0, 1).numpy()
+            draw_points(panels[at], flat, np.repeat(colors, surface.points.shape[1], axis=0))
+            draw_surfaces(panels[at + 1], surface.points.numpy(), surface.triangles.numpy(), colors)
+    return grid.png()
+
+
+def canonical(evaluation: Evaluation) -> bytes:
+    """Objects turned through 50 angles about a random axis, all 50 superimposed: as given and in canonical frames."""
+    examples = _examples(evaluation, _TURNED_OBJECTS)
+    titles = ("50 inputs", "canonical, same points", "canonical, resampled")
+    grid = Grid(len(examples), len(titles))
+    for row, index in enumerate(examples):
+        panels = [grid.panel(row, column, title if row == 0 else "") for column, title in enumerate(titles)]
+        generator = random_stream(evaluation.settings.seed, _STREAM, index)
+        clouds = evaluation.dataset.samplings(index, evaluation.settings.points, _ANGLES, generator)
+        turns = _full_turn(generator)
+        # Seen in the frame of the object as it is stored: an upright picture of what is stable and what is not.
+        upright = evaluation.model.encode(clouds[0]).pose
+        repeated = clouds[:1].expand(_ANGLES, -1, -1)
+        _superimpose(panels[0], turns.apply(repeated), repeated)
+        for panel, views in ((panels[1], repeated), (panels[2], clouds)):
+            encoded = encode_all(evaluation.model, list(turns.apply(views)))
+            found = torch.stack([points for batch in encoded.batches for points in batch.canonical()])
+            _superimpose(panel, upright.apply(found), views)
+    return grid.png()
+
+
+def errors(evaluation: Evaluation) -> bytes:
+    """Histograms of the rotation error under each protocol, of the model and of the baselines that align."""
+    count = len(evaluation.protocols)
+    figure = Figure(figsize=(2.6 * count + 0.6, 2.8), dpi=100, layout="constrained")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    bins = np.linspace(0, 180, 37)
+    aligned = evaluation.scope.aligned
+    for axes, (protocol, measured) in zip(panels, evaluation.protocols.items(), strict=True):
+        methods = {"geocaps": measured} | {
+            name: rows[protocol] for name, rows in evaluation.baselines.items() if protocol in rows
+        }
+        for name, one in methods.items():
+            if one.errors is not None:
+                share = np.full(int(aligned.sum()), 1 / max(1, aligned.sum()))
+                filled = {"histtype": "stepfilled", "alpha": 0.4} if name == "geocaps" else {"histtype": "step"}
+                axes.hist(one.errors[aligned] * 180, bins=bins, weights=share, label=name, **filled)
+        axes.set_title(protocol, fontsize=9)
+        axes.set_xlabel("error, degrees", fontsize=8)
+        axes.set_xticks([0, 45, 90, 135, 180])
+        axes.tick_params(labelsize=7)
+    panels[0].set_ylabel("share of objects", fontsize=8)
+    panels[-1].legend(fontsize=7)
+    return to_png(figure)
+
+
+def retrieval(evaluation: Evaluation) -> bytes:
+    """Queries as they came, and the nearest objects of the gallery: the same object, the same class, another."""
+    protocol = "resampled" if "resampled" in evaluation.protocols else next(iter(evaluation.protocols))
+    distances = evaluation.protocols[protocol].distances
+    assert distances is not None
+    labels = evaluation.dataset.labels
+    queries = evenly_chosen(_EXAMPLES, len(evaluation.dataset))
+    nearest = min(_NEAREST, len(evaluation.dataset))
+    grid = Grid(len(queries), 1 + nearest)
+    for row, query in enumerate(queries):
+        panel = grid.panel(row, 0, f"query: {_name(evaluation, query)}")
+        draw_points(panel, evaluation.views.pair(query, protocol).second.numpy())
+        for rank, found in enumerate(np.argsort(distances[query], kind="stable")[:nearest].tolist()):
+            same_class = labels[found] == labels[query] >= 0
+            color = _SAME if found == query else _CLASS if same_class else _OTHER
+            title = f"{rank + 1}. {_name(evaluation, found)}{' ✓' if found == query else ''}"
+            draw_points(grid.panel(row, 1 + rank, title, color), _fewer(evaluation.dataset.points(found)))
+    return grid.png()
+
+
+FIGURES: dict[str, tuple[str, Callable[[Evaluation], bytes]]] = {
+    "parts": ("Part decompositions: the points of each part, and the part capsules' surfaces.", parts),
+    "reconstructions": (
+        "Reconstructions: the input; from the part layer, as points and surfaces; from the object layer, the same.",
+        reconstructions,
+    ),
+    "canonical": (
+        "An object turned through 50 angles about a random axis, its points superimposed: as given; in the recovered "
+        "canonical frame, the same points each time; the same with a new sampling each time.",
+        canonical,
+    ),
+    "errors": ("Rotation errors of the objects that alignment is averaged over.", errors),
+    "retrieval": (
+        "Retrieval: a query as it came, and its nearest objects, shown as stored. Green: the same object; blue: the "
+        "same class; red: another.",
+        retrieval,
+    ),
+}
+
+
+def _examples(evaluation: Evaluation, count: int) -> list[int]:
+    places = np.flatnonzero(evaluation.scope.aligned)
+    return [int(places[at]) for at in evenly_chosen(count, len(places))]
+
+
+def _name(evaluation: Evaluation, index: int) -> str:
+    label = evaluation.dataset.labels[index]
+    return evaluation.dataset.class_names[label] if label >= 0 else evaluation.dataset.object_ids[index][:16]
+
+
+def _stored(evaluation: Evaluation, index: int) -> Encoding:
+    return evaluation.model.encode(evaluation.dataset.points(index))
+
+
+def _cloud(seen: Encoding) -> Float[np.ndarray, "n 3"]:
+    return seen.clouds[0].points
+
+
+def _labels(seen: Encoding) -> np.ndarray:
+    labels = seen.labels
+    assert isinstance(labels, Tensor)
+    return labels.numpy()
+
+
+def _fewer(points: Float[Tensor, "n 3"], count: int = 1024) -> Float[np.ndarray, "m 3"]:
+    return points.numpy()[evenly(min(count, len(points)), len(points))]
+
+
+def _full_turn(generator: torch.Generator) -> Pose:
+    """-180° to 180° in 50 steps about one random axis."""
+    axis = torch.nn.functional.normalize(torch.randn(3, generator=generator), dim=0)
+    half = torch.linspace(-math.pi, math.pi, _ANGLES)[:, None] / 2
+    return Pose(torch.zeros(_ANGLES, 3), torch.cat([half.cos(), half.sin() * axis], dim=1))
+
+
+def _superimpose(axes: object, views: Float[Tensor, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
+    """All views in one panel; a point's colour is its height on the object, so that flips show too."""
+    height = colored_by[..., 1].flatten().numpy()
+    span = max(float(height.max() - height.min()), 1e-9)
+    colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
+    draw_points(axes, views.flatten(0, 1).numpy(), colors, size=0.8, alpha=0.4)

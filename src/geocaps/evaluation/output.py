@@ -1,0 +1,74 @@
+"""Results as files: ``results.json``, ``results.md``, figures, and a page that holds all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from geocaps.errors import InvalidInputError, UsageError
+from geocaps.evaluation.figures import FIGURES, draw
+from geocaps.evaluation.report import page
+from geocaps.evaluation.run import Evaluation
+from geocaps.evaluation.table1 import Row, paper_table
+from geocaps.evaluation.tables import markdown
+from geocaps.points.datasets import PointDataset
+
+
+def make_folder(folder: Path) -> None:
+    """Before the work, so that hours of it do not end without a place to write to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
+
+
+def write_results(evaluation: Evaluation, folder: Path) -> Path:
+    """``results.json``, ``results.md`` and each figure as a PNG."""
+    make_folder(folder)
+    _write(folder, "results.json", _json(evaluation.to_dict()))
+    _write(folder, "results.md", markdown(evaluation).encode())
+    for name in FIGURES:
+        _write(folder, f"{name}.png", draw(name, evaluation))
+    return folder
+
+
+def write_report(evaluation: Evaluation, folder: Path) -> Path:
+    """``report.html``: one self-contained page."""
+    make_folder(folder)
+    images = {name: draw(name, evaluation) for name in FIGURES}
+    return _write(folder, "report.html", page(evaluation, images).encode())
+
+
+def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -> dict[str, Any]:
+    """``table1.json`` and ``table1.md`` beside the runs; returns what the JSON holds."""
+    result = {
+        "data": {"name": dataset.name, "objects": len(dataset), "fingerprint": dataset.fingerprint},
+        "settings": {
+            letter: dict(row.summary) | {"steps": row.steps, "seconds": row.seconds} for letter, row in rows.items()
+        },
+    }
+    _write(folder, "table1.json", _json(result))
+    _write(folder, "table1.md", (paper_table(dict(rows), dataset).markdown() + "\n").encode())
+    return result
+
+
+def _json(result: Mapping[str, Any]) -> bytes:
+    return (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _write(folder: Path, name: str, content: bytes) -> Path:
+    """Beside first, then in place: an old result stays whole until the new one is."""
+    path = folder / name
+    beside = folder / f".{name}.writing-{os.getpid()}"
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+    return path

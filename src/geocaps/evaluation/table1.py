@@ -1,0 +1,158 @@
+"""Table 1 of the paper: settings A–E, trained alike for a given time, under the protocol ``parts``.
+
+The paper trains a 1024-wide second layer for half a day on a GPU. By default the settings' own choices (views, noise,
+voting steps, random start, the paper's objective) are applied to the sizes of the ``cpu`` preset; ``paper_sizes``
+keeps the paper's. The first layer is trained once and shared, as in the paper, where it is trained first and kept
+fixed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from geocaps.apps.encode import Model
+from geocaps.errors import CheckpointError
+from geocaps.evaluation.encoding import encode_all
+from geocaps.evaluation.metrics import Summary
+from geocaps.evaluation.protocols import Measured, alignment_scope, chance, measure
+from geocaps.evaluation.tables import Table
+from geocaps.evaluation.views import Views
+from geocaps.model.config import ModelConfig
+from geocaps.points.datasets import PointDataset
+from geocaps.training import TrainConfig, load_checkpoint, preset, train
+from geocaps.training.checkpoint import load_training_state
+from geocaps.training.run import RunState
+
+SETTINGS = {
+    "A": "views=1",
+    "B": "views=2, noise=45",
+    "C": "views=4, noise=45",
+    "D": "views=4, noise=[45:180]",
+    "E": "views=4, noise=[45:180], 3 voting steps",
+}
+PAPER: dict[str, dict[str, float]] = {
+    "A": {"rae_mean": 0.259, "top1": 0.286, "top10": 0.386, "nn1": 0.485},
+    "B": {"rae_mean": 0.135, "top1": 0.598, "top10": 0.765, "nn1": 0.743},
+    "C": {"rae_mean": 0.134, "top1": 0.620, "top10": 0.787, "nn1": 0.754},
+    "D": {"rae_mean": 0.106, "top1": 0.701, "top10": 0.857, "nn1": 0.803},
+    "E": {"rae_mean": 0.023, "top1": 0.943, "top10": 0.959, "nn1": 0.960},
+}
+"""The figures that the paper states (ShapeNet Core55 to ModelNet40)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting: its figures, and how long it was really trained."""
+
+    summary: Summary
+    steps: int
+    seconds: float
+
+
+def table1(
+    dataset: PointDataset,
+    out: Path,
+    *,
+    budget: float,
+    train_data: str = "shapes",
+    paper_sizes: bool = False,
+    points: int = 1024,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Row]:
+    """Trains each setting for ``budget`` seconds in ``out/LETTER`` (the first layer too, in ``out/parts``), then
+    measures it. A finished run is read as it is, an unfinished one is continued."""
+
+    def configured(letter: str) -> TrainConfig:
+        return replace(configuration(letter, paper_sizes), data=train_data, budget=budget, seed=seed)
+
+    finished(replace(configured("E"), stage="parts", out=str(out / "parts")), say)
+    scope = alignment_scope(dataset)
+    views = Views(dataset, points, seed)
+    first_views = [views.first(index) for index in range(len(dataset))]
+    rows = {}
+    for letter in SETTINGS:
+        first_layer = str(out / "parts" / "last")
+        config = replace(configured(letter), stage="object", init=first_layer, out=str(out / letter))
+        state = finished(config, say)
+        model = Model(load_checkpoint(out / letter / "last"))
+        measured: Measured = measure(model, views, encode_all(model, first_views), "parts")
+        rows[letter] = Row(measured.summary(dataset, scope), state.step, state.elapsed)
+        say(f"setting {letter}: rotation error {rows[letter].summary['rae_mean']:.3f} after {state.step} steps")
+    return rows
+
+
+def configuration(letter: str, paper_sizes: bool) -> TrainConfig:
+    """The training of a setting: the paper's own, or its choices at the sizes and schedule of the ``cpu`` preset."""
+    paper, small = preset(letter), preset("cpu")
+    if paper_sizes:
+        return paper
+    return replace(
+        paper,
+        model=_at_sizes_of(small.model, paper.model),
+        parts=small.parts,
+        object=replace(small.object, best_by="rotation_parts"),
+        validations=small.validations,
+        save_every=small.save_every,
+    )
+
+
+def _at_sizes_of(small: ModelConfig, paper: ModelConfig) -> ModelConfig:
+    return replace(
+        small,
+        parts=replace(small.parts, start=paper.parts.start),
+        object=replace(
+            small.object,
+            views=paper.object.views,
+            voting_steps=paper.object.voting_steps,
+            start=paper.object.start,
+            choice=paper.object.choice,
+            part_pose=paper.object.part_pose,
+            look_points=paper.object.look_points,
+        ),
+    )
+
+
+def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
+    """Runs a training to its end, unless it has ended already; the state it ended in."""
+    state = _state(Path(config.out))
+    if state is not None and state.stage == config.stages[-1] and 0 < state.steps == state.step:
+        say(f"{config.out}: a finished run of {state.step} steps, read as it is")
+        return state
+    say(f"{config.out}: training")
+    train(config, resume=state is not None)
+    ended = _state(Path(config.out))
+    assert ended is not None
+    return ended
+
+
+def _state(out: Path) -> RunState | None:
+    """Where the run in a folder stands, None if there is none."""
+    try:
+        saved = load_training_state(out / "last")
+    except CheckpointError:
+        if (out / "last").exists():
+            raise
+        return None
+    return RunState(**json.loads(saved["state"]))
+
+
+def paper_table(rows: dict[str, Row], dataset: PointDataset) -> Table:
+    """The paper's figures beside ours."""
+    names = {"rae_mean": "rotation error", "top1": "top-1", "top10": "top-10", "nn1": "1-NN"}
+    header = ["setting", *(f"{text} (paper → ours)" for text in names.values()), "steps", "minutes"]
+    lines = []
+    for letter, row in rows.items():
+        cells = [f"{PAPER[letter][name]:.3f} → {_text(row.summary[name])}" for name in names]
+        lines.append((f"{letter}. {SETTINGS[letter]}", *cells, str(row.steps), f"{row.seconds / 60:.1f}"))
+    floor = chance("parts", dataset, 1)
+    cells = [_text(floor["rae_identity" if name == "rae_mean" else name]) for name in names]
+    lines.append(("chance (identity; a random answer)", *cells, "–", "–"))
+    return Table(f"Table 1, protocol parts, {dataset.name} ({len(dataset)} objects)", tuple(header), tuple(lines))
+
+
+def _text(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "–"
