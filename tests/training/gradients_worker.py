@@ -33,16 +33,17 @@ def gradients(config: TrainConfig, stage: str, world: World) -> tuple[dict[str, 
     model = untrained(config.model, 0)
     loss = StageLoss(model, stage, config.objective)
     settings = config.stage_config(stage)
+    reuse = config.objective.reuse if stage == "object" else 1
     batches = Batches(
         open_data(config)[0],
         points=config.model.points,
         views=loss.views,
-        batch=settings.batch,
-        pieces=pieces_of(settings.batch, settings.accumulate, world.size),
+        batch=settings.batch // reuse,
+        pieces=pieces_of(settings.batch // reuse, settings.accumulate, world.size),
         augmentation=config.augmentation(stage),
         key=(config.seed, STAGES.index(stage)),
     )
-    step = StepGradients(loss, world.wrap(loss), batches, world)
+    step = StepGradients(loss, world.wrap(loss), batches, world, reuse=reuse)
     step(STEP, 60.0)
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return found, step.object_ids

@@ -56,7 +56,7 @@ def config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
         "model": MODEL,
         "parts": StageConfig(learning_rate=2e-3, **schedule),
         "object": StageConfig(learning_rate=1e-3, best_by="rotation_resampled", **schedule),
-        "objective": ObjectiveConfig("agreement", ObjectiveWeights(1.0, 0.1, 1.0, 1.0, 0.3), target_points=32),
+        "objective": ObjectiveConfig("agreement", ObjectiveWeights(1.0, 0.1, 1.0, 1.0, 0.3), reuse=2, target_points=32),
         "object_augmentation": AUGMENTATION,
         "validations": 2,
         "validation_objects": 2,

@@ -102,7 +102,8 @@ def _config(out: str, resume: bool, given: dict[str, Any], budget: str | None, c
             settings = config.stage_config(stage)
             settings = settings.fitted(changes["steps"]) if "steps" in changes else settings
             rest = {name: value for name, value in changes.items() if name != "steps"}
-            config = replace(config, **{stage: replace(settings, **rest)})
+            changed: dict[str, Any] = {stage: replace(settings, **rest)}
+            config = replace(config, **changed)
         return config
     except ConfigError as error:
         raise UsageError(str(error)) from error

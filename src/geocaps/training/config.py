@@ -63,6 +63,7 @@ class ObjectiveConfig:
     noise_to: float = 45.0  # degrees, at the end of the ramp
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
+    reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points that the targets T are refined on; None takes all, as in the paper
 
     def __post_init__(self) -> None:
@@ -74,6 +75,7 @@ class ObjectiveConfig:
         for name in ("noise_from", "noise_to"):
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
+        _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
         few = self.target_points is not None and self.target_points < 1
         _require(not few, "objective.target_points must be at least 1", self.target_points)
 
@@ -146,6 +148,12 @@ class TrainConfig:
                 "a choice by agreement is trained by the agreement objective, and only by it"
             )
 
+        shared = self.object.accumulate * self.objective.reuse
+        _require(
+            self.object.batch % shared == 0,
+            f"object.batch must be a multiple of {shared}, object.accumulate times objective.reuse",
+            self.object.batch,
+        )
         target, least, most = self.objective.target_points, self.model.parts.parts, self.model.points
         _require(
             target is None or least <= target <= most,

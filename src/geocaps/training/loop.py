@@ -63,9 +63,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
     if resume:
         model, state, optimizer_state = resumed(config, dataset.fingerprint)
     else:
-        # The writer makes the folder; the others only learn whether it could.
-        model = begun(config) if world.is_writer else None
-        model = world.agreed(model)
+        model = world.agreed(begun(config) if world.is_writer else None)
         state, optimizer_state = RunState(config.stages[0]), None
     clock -= state.elapsed
     model.to(world.device).train()
@@ -99,7 +97,8 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
         if stage != state.stage:
             state, optimizer_state = state.next_stage(stage), None
         settings = config.stage_config(stage)
-        pieces = pieces_of(settings.batch, settings.accumulate, world.size)
+        reuse = config.objective.reuse if stage == "object" else 1
+        pieces = pieces_of(settings.batch // reuse, settings.accumulate, world.size)
         loss = StageLoss(model, stage, config.objective)
         optimizer = torch.optim.Adam(loss.trained(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
         averaged = world.wrap(loss)
@@ -107,24 +106,25 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             dataset,
             points=config.model.points,
             views=loss.views,
-            batch=settings.batch,
+            batch=settings.batch // reuse,
             pieces=pieces,
             augmentation=config.augmentation(stage),
             key=(config.seed, STAGES.index(stage)),
         )
-        step_gradients = StepGradients(loss, averaged, batches, world)
+        step_gradients = StepGradients(loss, averaged, batches, world, reuse=reuse)
 
         if state.steps == 0:
             monitor.begin(stage, 0, settings.steps)
             state.steps, state.validate_every = settings.steps, max(1, settings.steps // config.validations)
             before = time.monotonic()
             validate()
+            validation_seconds = time.monotonic() - before
             if config.budget is not None:
+                step_seconds = step_gradients.seconds()
                 share = PARTS_SHARE if stage == "parts" and config.stage == "all" else 1.0
                 left = share * config.budget - (time.monotonic() - clock)
-                validation_seconds = time.monotonic() - before
                 state.steps, state.validate_every = world.agreed(
-                    _fitted(left, step_gradients.seconds(), validation_seconds, config.validations)
+                    fitted_steps(left, step_seconds, validation_seconds, config.validations)
                 )
             state.elapsed = time.monotonic() - clock
             save("last", optimizer)
@@ -171,7 +171,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
     return TrainResult(out, state.steps, state.figures)
 
 
-def _fitted(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
+def fitted_steps(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
     """Steps, and steps between validations, that fit into the time left; validation gets a tenth of it at most."""
     validations = max(1, min(validations, int(_VALIDATION_SHARE * left / max(validation_seconds, 1e-9))))
     steps = max(1, int((left - validations * validation_seconds) / step_seconds))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from geocaps.training.data import Batches, open_data
+from geocaps.training.distributed import World
+from geocaps.training.gradients import SPACING, StepGradients
+from geocaps.training.run import untrained
+from geocaps.training.stages import StageLoss
+from tests.training import tiny
+
+REUSE = 3
+
+
+def made(data: Path) -> StepGradients:
+    config = replace(tiny.config("unused", data), object_augmentation=tiny.AUGMENTATION)
+    loss = StageLoss(untrained(config.model, 0), "object", config.objective)
+    batches = Batches(
+        open_data(config)[0], points=64, views=2, batch=2, pieces=1, augmentation=tiny.AUGMENTATION, key=(0, 1)
+    )
+    return StepGradients(loss, loss, batches, World(0, 1, torch.device("cpu")), reuse=REUSE)
+
+
+def test_every_draw_is_seen_as_often_as_said_each_time_beside_others(data: Path) -> None:
+    steps = made(data)
+    seen = [steps._drawn(step, 0) for step in range(4 * SPACING)]
+    assert all(len(one.points) == 2 * REUSE for one in seen)
+    rows = [tuple(cloud.flatten()[:6].tolist()) for one in seen[REUSE * SPACING :] for cloud in one.points[:2]]
+    everywhere = Counter(tuple(cloud.flatten()[:6].tolist()) for one in seen for cloud in one.points)
+    assert {everywhere[row] for row in rows} == {REUSE}
+    first, next_one = ({tuple(cloud.flatten()[:6].tolist()) for cloud in one.points} for one in seen[10:12])
+    assert not first & next_one
+
+
+def test_a_run_that_starts_later_sees_the_same(data: Path) -> None:
+    steps = made(data)
+    for step in range(20):
+        earlier = steps._drawn(step, 0)
+    again = made(data)._drawn(19, 0)
+    assert torch.equal(again.points, earlier.points)
+    assert again.parts is not None
+    assert earlier.parts is not None
+    assert torch.equal(again.parts.feature, earlier.parts.feature)
+    assert again.object_ids == earlier.object_ids
+
+
+def test_the_pool_does_not_grow_and_the_long_run_makes_one_draw_a_step(data: Path) -> None:
+    steps = made(data)
+    for step in range(6 * SPACING):
+        steps._drawn(step, 0)
+        assert len(steps._pool) <= REUSE * SPACING
+    made_before = set(steps._pool)
+    steps._drawn(6 * SPACING, 0)
+    assert len(set(steps._pool) - made_before) == 1
+
+
+def test_decompositions_of_the_two_samplings_differ(data: Path) -> None:
+    seen = made(data)._drawn(0, 0)
+    assert seen.parts is not None
+    assert seen.parts.pose.shape == (2 * REUSE, 2, tiny.MODEL.parts.parts)
+    assert not torch.allclose(seen.parts.feature[:, 0], seen.parts.feature[:, 1], atol=1e-3)
+    assert not torch.allclose(seen.points[:, 0], seen.points[:, 1], atol=1e-3)
