@@ -50,7 +50,9 @@ def search(
     motions, score = motions[order], score[order]
     kept = distinct(motions, np.arange(len(motions)), _FINE, np.radians(15), 0.3)
     motions, score = motions[kept], score[kept]
-    weight = np.exp(-(score - score[0]) / (_TIE_WIDTH * max(score[0], floor)))
+    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
+    level = max(float(score[0]), floor)
+    weight = np.exp(-np.clip(score - level, 0, None) / (_TIE_WIDTH * level))
     probability = weight / weight.sum()
     named = probability >= _NAMED * probability[0]
     motions, probability = motions[named], probability[named]
