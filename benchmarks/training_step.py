@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geocaps.model import objects, parts
+from geocaps.model import objectives, objects, parts
 from geocaps.model.folding import FoldingDecoder
 from geocaps.model.routing import Routing, log_likelihood
 from geocaps.se3 import Pose
@@ -34,7 +34,7 @@ from geocaps.training import preset
 from geocaps.training.config import STAGES
 from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World
-from geocaps.training.gradients import StepGradients
+from geocaps.training.gradients import SPACING, StepGradients
 from geocaps.training.memory import keep_freed_memory
 from geocaps.training.run import untrained
 from geocaps.training.stages import StageLoss
@@ -122,6 +122,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
     optimizer = torch.optim.Adam(loss.trained(), lr=1e-4, weight_decay=1e-7)
     gradients(0, 45.0)
     with (
+        replaced(objectives, chamfer=watch.wrap("loss", objectives.chamfer)),
         replaced(Batches, piece=watch.wrap("data", Batches.piece)),
         replaced(parts, route=watch.wrap("routing", parts.route), chamfer=watch.wrap("loss", parts.chamfer)),
         replaced(parts, routed_max_pool=watch.wrap("pooling", parts.routed_max_pool)),
@@ -132,7 +133,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
         replaced(Tensor, backward=watch.wrap("backward", Tensor.backward)),
         embeddings_timed(loss, watch),
     ):
-        for step in range(1, rounds + 1):
+        for step in range(SPACING, SPACING * (rounds + 1), SPACING):  # all draws but the newest are there
             with watch.timing("rest"):
                 optimizer.zero_grad(set_to_none=True)
                 gradients(step, 45.0)
@@ -159,16 +160,17 @@ def made(stage: str) -> tuple[StageLoss, StepGradients]:
     layer = replace(config.model.parts, views=VIEWS, decoded=DECODED)
     config = replace(config, model=replace(config.model, points=POINTS, parts=layer))
     loss = StageLoss(untrained(config.model, 0), stage, config.objective)
+    reuse = config.objective.reuse if stage == "object" else 1
     batches = Batches(
         open_data(config)[0],
         points=POINTS,
         views=loss.views,
-        batch=config.stage_config(stage).batch,
+        batch=config.stage_config(stage).batch // reuse,
         pieces=1,
         augmentation=config.augmentation(stage),
         key=(0, STAGES.index(stage)),
     )
-    return loss, StepGradients(loss, loss, batches, World(0, 1, torch.device("cpu")))
+    return loss, StepGradients(loss, loss, batches, World(0, 1, torch.device("cpu")), reuse=reuse)
 
 
 def compare(rounds: int) -> dict[str, Any]:

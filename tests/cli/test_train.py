@@ -27,12 +27,12 @@ def figures(out: Path, stage: str) -> list[float]:
 def test_a_short_budget_beats_the_untrained_model(tmp_path: Path) -> None:
     out = tmp_path / "run"
     few = ("--data", "shapes", "--validation-objects", 16)
-    done = geocaps(*few, "--stage", "parts", "--budget", "25s", "--out", out, "--json")
+    done = geocaps(*few, "--stage", "parts", "--budget", "15s", "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     untrained, *_, trained = figures(out, "parts")
     assert result["figures"]["parts"]["chamfer"] == trained
-    assert trained < 0.75 * untrained
+    assert trained < 0.85 * untrained
     assert load_checkpoint(out / "best").config.points == 1024
 
     # The second stage on top of it, then the same run again.
