@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
 from geocaps.apps.alignment.motions import Motions
@@ -16,14 +16,14 @@ from geocaps.apps.alignment.search import Match, search
 from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.errors import InvalidInputError
 from geocaps.points.sampling import canonical_order, evenly
-from geocaps.se3 import Pose
+from geocaps.se3 import Pose, stack
 
 if TYPE_CHECKING:
     from geocaps.apps.encode import Model
 
 MINIMUM_POINTS = 4
 POLISH_POINTS = 4096
-"""Points of each cloud that the last polish uses; larger clouds are sampled down, evenly by distance from the centre."""
+"""Points of each cloud that the polish uses; larger clouds are sampled down, evenly by distance from the centre."""
 _LINE = 1e-4
 """A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 _TIE = 0.25
@@ -87,9 +87,7 @@ class Alignment:
         )
 
 
-def align(
-    a: Source, b: Source, *, refine: bool = True, scale: bool = False, model: Model | None = None
-) -> Alignment:
+def align(a: Source, b: Source, *, refine: bool = True, scale: bool = False, model: Model | None = None) -> Alignment:
     """The pose ``T_b_a`` that lays cloud A on cloud B.
 
     Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the principal axes add four
@@ -97,8 +95,8 @@ def align(
     the best are refined and scored again on ever more points. No weights are needed, nothing is random: the same clouds
     give the same bits, whatever the order of their points, and ``align(b, a)`` is the inverse.
 
-    ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds a common scale too,
-    from the ratio of the clouds' spreads: it needs clouds that show most of the object.
+    ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds the scale too,
+    starting from the ratio of the clouds' spreads: it needs clouds that both show most of the object.
     """
     first, second = _checked(a, "the first cloud"), _checked(b, "the second cloud")
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
@@ -152,7 +150,7 @@ def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model |
     unit_b = b.spread if scale else max(a.spread, b.spread)
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
-    extra = _from_model(model, a, b, unit_b) if model is not None else None
+    extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
     found = search(work_a, work_b, extra, refine, scale)
 
     def to_user(motions: Motions) -> tuple[list[Pose], np.ndarray]:
@@ -180,16 +178,17 @@ def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float
     )
 
 
-def _from_model(model: Model, a: _Prepared, b: _Prepared, unit: float) -> Motions:
+def _from_model(model: Model, a: _Prepared, b: _Prepared, units: tuple[float, float]) -> Motions:
     """``pose_b ∘ pose_a⁻¹`` of the object capsules and their alternatives, in working units."""
-    candidates = []
-    for cloud in (a, b):
+    rotations, translations = [], []
+    for cloud, unit in zip((a, b), units, strict=True):
         encoding = model.encode(cloud.points)
-        candidates.append([encoding.pose, *(other.pose for other in encoding.alternatives)])
-    poses = [pose_b @ pose_a.inverse() for pose_a in candidates[0] for pose_b in candidates[1]]
-    rotation = np.stack([pose.rotation_matrix().numpy() for pose in poses])
-    translation = np.stack([pose.apply(torch.from_numpy(a.center[None])).numpy()[0] for pose in poses])
-    return Motions.rigid(rotation, (translation - b.center) / unit)
+        poses = stack([encoding.pose, *(other.pose for other in model.alternatives(encoding)[0])])
+        rotations.append(poses.rotation_matrix().numpy())
+        translations.append((poses.translation.numpy() - cloud.center) / unit)
+    rotation = rotations[1][:, None] @ rotations[0].transpose(0, 2, 1)
+    translation = translations[1][:, None] - np.einsum("baij,aj->bai", rotation, translations[0])
+    return Motions.rigid(rotation.reshape(-1, 3, 3), translation.reshape(-1, 3))
 
 
 def _inverse(pose: Pose, scale: float) -> Pose:

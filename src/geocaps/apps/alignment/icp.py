@@ -42,6 +42,7 @@ class Pairs:
     moving: Float[np.ndarray, "h m 3"]
     fixed: Float[np.ndarray, "h m 3"]
     normal: Float[np.ndarray, "h m 3"]
+    trust: Float[np.ndarray, "m 1"]
 
 
 def refine(a: Side, b: Side, motions: Motions, reaches: Float[np.ndarray, "steps"], scale: bool = False) -> Motions:
@@ -62,14 +63,22 @@ def _pairs(a: Side, b: Side, motions: Motions) -> Pairs:
         moving=np.concatenate([ahead, back], axis=1),
         fixed=np.concatenate([b.view.points[partner_b], np.broadcast_to(still, back.shape)], axis=1),
         normal=np.concatenate([b.view.normals[partner_b], a.view.normals[partner_a] @ turn], axis=1),
+        trust=_trust(a, b),
     )
+
+
+def _trust(a: Side, b: Side) -> Float[np.ndarray, "m 1"]:
+    """Both directions weigh the same where the clouds are equally dense; planes of the denser one are the truer."""
+    to_b, to_a = a.view.spacing**2, b.view.spacing**2
+    weights = [np.full(len(a.chosen), to_b / len(a.chosen)), np.full(len(b.chosen), to_a / len(b.chosen))]
+    return (np.concatenate(weights) * ((len(a.chosen) + len(b.chosen)) / (to_a + to_b)))[:, None]
 
 
 def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
     moving, normal = found.moving, found.normal
     gap = found.fixed - moving
-    weight = np.clip(1 - dot(gap, gap)[..., None] / reach**2, 0, None) ** 2
+    weight = np.clip(1 - dot(gap, gap)[..., None] / reach**2, 0, None) ** 2 * found.trust
     slope = [cross(moving, normal), normal]
     pull = [cross(moving, gap), gap]
     if scale:

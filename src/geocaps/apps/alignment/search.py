@@ -17,11 +17,18 @@ from geocaps.points.sampling import evenly
 SEARCH_POINTS = 1024
 """Points of each cloud that the search uses."""
 HYPOTHESES = 600
+"""Pairs of local frames that are scored."""
 _PROBES = 64
+"""Points of each cloud that they are scored on."""
 _COARSE, _FINE = 48, 12
-"""How many hypotheses are refined on a few points, and on more."""
-_TIE_WIDTH = 0.15
-_NAMED = 0.02
+"""How many hypotheses are refined on few points, and on more."""
+_OTHER_POSE = np.radians(15), 0.3
+"""Poses that differ by less than this angle and shift are one."""
+_REACH, _SPACINGS = 0.15, 4.0
+"""Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points."""
+_POLISH_STEPS = 6
+_TIE_WIDTH, _NAMED = 0.15, 0.02
+"""A pose whose score is worse by the first share is e times less probable; below the second it is not named."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +46,29 @@ def search(
 ) -> Match:
     """The best motion from A to B and those nearly as good; ``extra`` are hypotheses from elsewhere."""
     view_a, view_b = _search_view(a), _search_view(b)
-    motions = _candidates(view_a, view_b, extra, scale)
-    reach = max(0.15, 4 * max(view_a.spacing, view_b.spacing))
-    side_a, side_b = by_tree(view_a), by_tree(view_b)
-    forward, backward = (found.truncated(reach) for found in residuals(side_a, side_b, motions))
-    score = cost(forward, backward, scale)
-    own = [found.truncated(reach) for found in (own_residuals(view_a), own_residuals(view_b))]
-    floor = float(cost(own[0], own[1], scale)[0])
-    order = np.argsort(score, kind="stable")
-    motions, score = motions[order], score[order]
-    kept = distinct(motions, np.arange(len(motions)), _FINE, np.radians(15), 0.3)
-    motions, score = motions[kept], score[kept]
-    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
-    level = max(float(score[0]), floor)
-    weight = np.exp(-np.clip(score - level, 0, None) / (_TIE_WIDTH * level))
-    probability = weight / weight.sum()
-    named = probability >= _NAMED * probability[0]
-    motions, probability = motions[named], probability[named]
+    reach = max(_REACH, _SPACINGS * max(view_a.spacing, view_b.spacing))
+    motions, weight = _weighed(view_a, view_b, _candidates(view_a, view_b, extra, scale), reach, scale)
     if polish:
         view_a = make_view(a) if len(a) > SEARCH_POINTS else view_a
         view_b = make_view(b) if len(b) > SEARCH_POINTS else view_b
-        side_a, side_b = by_tree(view_a), by_tree(view_b)
-        motions = refine(side_a, side_b, motions, np.full(6, reach), scale)
-    forward, backward = residuals(side_a, side_b, motions[:1])
-    own = [own_residuals(view_a), own_residuals(view_b)]
-    overlap = explained(forward, own[1]), explained(backward, own[0])
-    return Match(motions, probability, trimmed_rms(forward, backward), overlap)
+        motions = refine(by_tree(view_a), by_tree(view_b), motions, np.full(_POLISH_STEPS, reach), scale)
+        motions, weight = _weighed(view_a, view_b, motions, reach, scale)
+    forward, backward = residuals(by_tree(view_a), by_tree(view_b), motions[:1])
+    overlap = explained(forward, own_residuals(view_b)), explained(backward, own_residuals(view_a))
+    return Match(motions, weight / weight.sum(), trimmed_rms(forward, backward), overlap)
+
+
+def _weighed(a: View, b: View, motions: Motions, reach: float, scale: bool) -> tuple[Motions, Float[np.ndarray, "h"]]:
+    """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
+    score = costs(by_tree(a), by_tree(b), motions, reach, scale)
+    kept = distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
+    motions, score = motions[kept], score[kept]
+    floor = float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
+    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
+    level = max(float(score[0]), floor)
+    weight = np.exp(-np.clip(score - level, 0, None) / (_TIE_WIDTH * level))
+    named = weight >= _NAMED
+    return motions[named], weight[named]
 
 
 def _search_view(points: Float[np.ndarray, "n 3"]) -> View:
@@ -78,7 +82,7 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     ]
     motions = join(found if extra is None else [*found, extra])
     score = costs(by_table(a, a.probes[:_PROBES]), by_table(b, b.probes[:_PROBES]), motions, 0.4, scale)
-    motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, np.radians(15), 0.3)]
+    motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_OTHER_POSE)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     motions = refine(few_a, few_b, motions, np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.2]), scale)
     score = costs(few_a, few_b, motions, 0.3, scale)

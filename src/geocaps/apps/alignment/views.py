@@ -64,7 +64,9 @@ class NearestTable:
 
 def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     tree = cKDTree(points)
-    distance, near = tree.query(points, min(_NORMAL_NEIGHBOURS, len(points)))
+    # Fewer neighbours in a sparse cloud, whose sixteenth lies round the corner.
+    neighbours = min(_NORMAL_NEIGHBOURS, max(6, len(points) // 20), len(points))
+    distance, near = tree.query(points, neighbours)
     reach = distance[:, min(4, len(points) - 1)]
     solid = reach <= _ISOLATED * np.median(reach)
     offset = points[near] - points[near].mean(axis=1, keepdims=True)

@@ -1,0 +1,96 @@
+"""``geocaps align``: where one cloud lies in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from geocaps.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from geocaps.apps.align import Alignment
+    from geocaps.se3 import Pose
+
+
+def align(
+    a: tyro.conf.Positional[str],
+    b: tyro.conf.Positional[str],
+    refine: bool = True,
+    scale: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    out: str | None = None,
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Find the pose that lays cloud A on cloud B, whatever way they are turned.
+
+    Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
+    confidence and, where the object looks the same another way round, the alternatives.
+
+    Example: geocaps align scan.ply part.obj --out scan_on_part.ply
+
+    Args:
+        a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
+        b: Cloud or mesh that stays.
+        refine: Polish the result by robust ICP.
+        scale: Find the scale too, for clouds in different units that both show most of the object.
+        out: File for cloud A in the frame of B: PLY, XYZ, NPY, NPZ or PCD.
+        json: One JSON object on standard output.
+    """
+    from geocaps.apps.align import align as find
+    from geocaps.points.io import load_points, save_points
+
+    found = find(a, b, refine=refine, scale=scale)
+    if out is not None:
+        save_points(out, found.apply(load_points(a).points))
+    if json:
+        print_json(_record(found, out))
+    else:
+        console().print(_report(found, out), markup=False, soft_wrap=True)
+
+
+def _record(found: Alignment, out: str | None) -> dict[str, Any]:
+    return {
+        "matrix": found.matrix,
+        **_pose_record(found.pose),
+        "scale": found.scale,
+        "error": found.error,
+        "confidence": found.confidence,
+        "overlap": found.overlap,
+        "ambiguous": found.ambiguous,
+        "alternatives": [
+            {**_pose_record(pose), "scale": scale, "confidence": confidence}
+            for pose, confidence, scale in found.alternatives
+        ],
+        "out": out,
+    }
+
+
+def _pose_record(pose: Pose) -> dict[str, list[float]]:
+    return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}
+
+
+def _report(found: Alignment, out: str | None) -> str:
+    lines = ["T_b_a ="]
+    lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in found.matrix]
+    lines += [f"pose         {_pose_text(found.pose)}"]
+    if found.scale != 1:
+        lines += [f"scale        {found.scale:.6g}  (the matrix holds it, the pose does not)"]
+    lines += [
+        f"residual     {found.error:.4g}  (trimmed RMS distance, units of B)",
+        f"overlap      {found.overlap[0]:.0%} of A and {found.overlap[1]:.0%} of B are explained by the other",
+        f"confidence   {found.confidence:.2f}",
+    ]
+    if found.ambiguous:
+        lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
+    if found.alternatives:
+        lines += ["alternatives"]
+    lines += [f"  {confidence:.2f}  {_pose_text(pose)}" for pose, confidence, _ in found.alternatives]
+    if out is not None:
+        lines += [f"wrote        {out}"]
+    return "\n".join(lines)
+
+
+def _pose_text(pose: Pose) -> str:
+    translation = ", ".join(f"{value:.9g}" for value in pose.translation.tolist())
+    wxyz = ", ".join(f"{value:.9f}" for value in pose.wxyz.tolist())
+    return f"translation ({translation})  wxyz ({wxyz})"

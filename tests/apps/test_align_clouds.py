@@ -1,0 +1,250 @@
+"""What a user of ``align`` relies on: exact on copies, close on samplings, inverse when swapped, honest in doubt."""
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+import geocaps
+from geocaps.apps.align import _checked, _from_model, align
+from geocaps.errors import InvalidInputError
+from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
+from geocaps.points.io import save_points
+from geocaps.points.synthetic import basic_shape, make_shape
+from geocaps.se3 import Pose
+
+NAMES = ["chair", "car", "airplane", "teapot", "toilet", "hammer"]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def sample(name, count=1024, seed=0):
+    shape = basic_shape(name) if name in ("sphere", "cube", "cylinder", "brick") else make_shape(name, 3)
+    return shape.sample(count, generator(seed)).points.double()
+
+
+def motion(seed=0, reach=2.0):
+    turn = Pose.random(generator=generator(seed), dtype=torch.float64)
+    return Pose(reach * torch.randn(3, generator=generator(seed), dtype=torch.float64), turn.wxyz)
+
+
+def degrees(found, truth):
+    return float(torch.rad2deg(found.angle_to(truth)))
+
+
+def off_by(result, truth, points):
+    """Largest distance between where the result and the truth put the points."""
+    return float(np.abs(result.apply(points) - truth.apply(torch.as_tensor(points).double()).numpy()).max())
+
+
+# ── accuracy ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_moved_copy_is_found_exactly(name):
+    points, truth = sample(name), motion(3)
+    result = align(points, truth.apply(points))
+    assert off_by(result, truth, points) < 1e-9
+    assert result.error < 1e-9
+    assert result.confidence > 0.95
+    assert not result.ambiguous
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("resampled", 2.5), ("noisy", 4.0), ("partial", 5.0)])
+@pytest.mark.parametrize("name", NAMES)
+def test_another_sampling_is_found_closely(name, kind, limit):
+    first, second, truth = sample(name, seed=1), sample(name, seed=2), motion(4)
+    if kind == "noisy":
+        second = outliers(gaussian_noise(second, 0.01, generator()), 0.05, generator())[0]
+    if kind == "partial":
+        second = crop_half_space(second, 0.7, generator())[0]
+    result = align(first, truth.apply(second))
+    assert degrees(result.pose, truth) < limit
+    assert off_by(result, truth, first) < 0.08
+
+
+def test_polish_makes_it_closer():
+    errors = {}
+    for refine in (True, False):
+        found = [align(sample(n, seed=1), motion(5).apply(sample(n, seed=2)), refine=refine) for n in NAMES]
+        errors[refine] = np.mean([degrees(one.pose, motion(5)) for one in found])
+    assert errors[True] < errors[False] < 5
+
+
+@pytest.mark.parametrize("counts", [(100, 100_000), (300, 2000), (5000, 5000)])
+def test_counts_may_differ(counts):
+    truth = motion(6)
+    result = align(sample("chair", counts[0], 1), truth.apply(sample("chair", counts[1], 2)))
+    assert degrees(result.pose, truth) < 3
+
+
+# ── exact properties ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["chair", "cube"])
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("counts", [(1024, 1024), (400, 900)])
+def test_swapped_clouds_give_the_inverse(name, scale, counts):
+    """Also where the choice is arbitrary, as for a cube."""
+    a, b = sample(name, counts[0], 1), motion(7).apply(sample(name, counts[1], 2))
+    there, back = align(a, b, scale=scale), align(b, a, scale=scale)
+    np.testing.assert_allclose(there.matrix @ back.matrix, np.eye(4), atol=1e-6)
+    assert there.confidence == back.confidence
+    assert there.overlap == back.overlap[::-1]
+    assert there.error == pytest.approx(back.error * there.scale)
+    assert len(there.alternatives) == len(back.alternatives)
+
+
+@pytest.mark.parametrize("count", [700, 6000])
+def test_the_order_of_the_points_changes_nothing(count):
+    a, b = sample("car", count, 1), motion(8).apply(sample("car", count, 2))
+    shuffled = [cloud[torch.randperm(count, generator=generator(9))] for cloud in (a, b)]
+    first, again, other = align(a, b), align(a, b), align(*shuffled)
+    for result in (again, other):
+        np.testing.assert_array_equal(first.matrix, result.matrix)
+        assert (first.error, first.confidence) == (result.error, result.confidence)
+
+
+# ── units and inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1000.0])
+def test_units_carry_through(unit):
+    a, b = sample("chair", seed=1), motion(9).apply(sample("chair", seed=2))
+    plain, scaled = align(a, b), align(unit * a, unit * b)
+    np.testing.assert_allclose(scaled.pose.wxyz, plain.pose.wxyz, atol=1e-6)
+    np.testing.assert_allclose(scaled.pose.translation, unit * plain.pose.translation, atol=1e-5 * unit)
+    assert scaled.error == pytest.approx(unit * plain.error, rel=1e-4)
+
+
+def test_map_coordinates_keep_their_digits():
+    points, truth = sample("chair"), motion(10)
+    offset_a, offset_b = torch.tensor([5e5, 5.4e6, 120.0]).double(), torch.tensor([4e5, 5.3e6, 7.0]).double()
+    result = align(points + offset_a, truth.apply(points) + offset_b)
+    expected = (truth.apply(points) + offset_b).numpy()
+    np.testing.assert_allclose(result.apply(points + offset_a), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.0254, 1.3, 1000.0])
+def test_scale_is_found_when_asked_for(factor):
+    truth = motion(11)
+    result = align(sample("chair", seed=1), factor * truth.apply(sample("chair", seed=2)), scale=True)
+    assert result.scale == pytest.approx(factor, rel=0.02)
+    assert degrees(result.pose, truth) < 2
+    moved = result.apply(sample("chair", seed=1))
+    np.testing.assert_allclose(moved, factor * truth.apply(sample("chair", seed=1)).numpy(), atol=0.05 * factor)
+
+
+def test_scale_stays_one_unless_asked_for():
+    assert align(sample("chair"), 1.1 * sample("chair", seed=2)).scale == 1.0
+
+
+def test_files_meshes_and_tensors_are_taken(tmp_path):
+    truth = motion(12)
+    mesh = trimesh.util.concatenate(
+        [trimesh.creation.box((2, 1, 0.2)), trimesh.creation.box((0.2, 0.3, 1)).apply_translation((0.9, 0.3, 0.5))]
+    )
+    moved = mesh.copy().apply_transform(truth.matrix().numpy())
+    mesh.export(tmp_path / "mesh.ply")
+    save_points(tmp_path / "cloud.npy", moved.sample(1500, seed=3))
+    for source in (mesh, tmp_path / "mesh.ply", torch.from_numpy(mesh.sample(1000, seed=4)).float()):
+        assert degrees(align(source, str(tmp_path / "cloud.npy")).pose, truth) < 2
+
+
+# ── the model's hypotheses ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_object_capsules_of_a_moved_copy_hold_the_truth(scale):
+    """Untrained weights do: encoding is equivariant, so both capsules are the same up to the motion."""
+    points, truth, factor = sample("chair", 200), motion(17), 25.4 if scale else 1.0
+    a, b = (_checked(cloud, "") for cloud in (points, factor * truth.apply(points)))
+    found = _from_model(geocaps.untrained("cpu"), a, b, (a.spread, b.spread))
+    moved = b.spread * found.apply((a.points - a.center) / a.spread) + b.center
+    assert np.abs(moved - b.points).max(axis=(1, 2)).min() < 1e-3 * factor
+
+
+def test_a_model_may_help_and_does_not_harm():
+    truth = motion(18)
+    result = align(sample("car", 300, 1), truth.apply(sample("car", 300, 2)), model=geocaps.untrained("cpu"))
+    assert degrees(result.pose, truth) < 4
+
+
+# ── doubt ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("name", ["sphere", "cube", "cylinder", "brick"])
+def test_symmetric_shapes_are_said_to_be_ambiguous(name, copy):
+    a, b = sample(name, seed=1), motion(13).apply(sample(name, seed=1 if copy else 2))
+    result = align(a, b)
+    assert result.ambiguous
+    assert result.confidence < 0.6
+    best = result.alternatives[0]
+    assert degrees(best.pose, result.pose) > 15
+    # An alternative is as good an answer: it lays the surfaces on each other too.
+    gap = trimesh.points.PointCloud(b.numpy()).kdtree.query(best.pose.apply(a).numpy())[0]
+    assert np.sqrt((gap**2).mean()) < 0.1
+
+
+def test_the_symmetries_of_a_brick_are_its_half_turns():
+    result = align(sample("brick", seed=1), sample("brick", seed=2))
+    assert len(result.alternatives) == 3
+    for pose, _, _ in result.alternatives:
+        assert degrees(pose, result.pose) == pytest.approx(180, abs=3)
+
+
+def test_confidence_falls_with_the_overlap():
+    a, b = sample("chair", seed=1), sample("chair", seed=2)
+    whole = align(a, b)
+    part = align(a, crop_half_space(b, 0.5, generator())[0])
+    assert part.confidence < 0.85 < whole.confidence
+    assert part.overlap[0] < 0.75
+    assert part.overlap[1] > 0.9
+    assert align(a, sample("airplane")).confidence < 0.5
+
+
+# ── refusals and corner cases ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("cloud", "sentence"),
+    [
+        (np.zeros((3, 3)), "at least 4"),
+        (np.ones((50, 3)), "all in one place"),
+        (np.linspace(0, 1, 50)[:, None] * np.array([1.0, 2.0, 3.0]) + 1000, "on one line"),
+        (np.full((50, 3), np.nan), "NaN"),
+        (np.zeros((50, 2)), r"\[N, 3\]"),
+    ],
+)
+def test_what_cannot_be_aligned_is_refused_in_one_sentence(cloud, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        align(sample("chair"), cloud)
+    with pytest.raises(InvalidInputError, match=sentence):
+        align(cloud, sample("chair"))
+
+
+def test_a_cloud_lies_on_itself():
+    result = align(sample("chair"), sample("chair"))
+    np.testing.assert_allclose(result.matrix, np.eye(4), atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [4, 5, 12, 30])
+def test_a_handful_of_points(count):
+    points, truth = torch.randn(count, 3, generator=generator(5), dtype=torch.float64), motion(14)
+    assert off_by(align(points, truth.apply(points)), truth, points) < 1e-6
+
+
+def test_a_flat_cloud():
+    letter = torch.rand(900, 2, generator=generator(), dtype=torch.float64)
+    letter = letter[(letter[:, 0] < 0.3) | ((letter[:, 1] < 0.2) & (letter[:, 0] < 0.8))]
+    points, truth = torch.nn.functional.pad(letter, (0, 1)), motion(15)
+    assert off_by(align(points, truth.apply(points)), truth, points) < 1e-6
+
+
+def test_repeated_points_change_little():
+    points, truth = sample("car"), motion(16)
+    doubled = torch.cat([truth.apply(points)] * 2)
+    assert degrees(align(points, doubled).pose, truth) < 1e-6

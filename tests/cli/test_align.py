@@ -1,0 +1,119 @@
+"""``geocaps align`` as a user calls it: what it prints where, the file it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps import cli
+from geocaps.cli.align import align
+from geocaps.points.io import load_points, save_points
+from geocaps.points.synthetic import basic_shape, make_shape
+from geocaps.se3 import Pose
+
+TRUTH = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
+
+
+@pytest.fixture(autouse=True)
+def verb(monkeypatch):
+    verbs = cli.commands() | {"align": align}
+    monkeypatch.setattr(cli, "commands", lambda: verbs)
+
+
+@pytest.fixture
+def chairs(tmp_path):
+    points = make_shape("chair", 3).sample(800, torch.Generator().manual_seed(0)).points.double()
+    return written(tmp_path, points)
+
+
+def written(folder, points):
+    a, b = folder / "a.ply", folder / "b.npy"
+    save_points(a, points.numpy())
+    save_points(b, TRUTH.apply(points).numpy())
+    return str(a), str(b)
+
+
+def call(capsys, *args):
+    code = cli.run(["align", *map(str, args)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_for_people(capsys, chairs):
+    code, out, err = call(capsys, *chairs)
+    assert code == 0
+    assert err == ""
+    matrix = np.array([line.split() for line in out.splitlines()[1:5]], dtype=float)
+    np.testing.assert_allclose(matrix, TRUTH.matrix().numpy(), atol=1e-6)
+    pose = re.search(r"translation \((.*)\)  wxyz \((.*)\)", out)
+    np.testing.assert_allclose(np.fromstring(pose[1], sep=","), TRUTH.translation, atol=1e-6)
+    np.testing.assert_allclose(np.fromstring(pose[2], sep=","), TRUTH.wxyz, atol=1e-6)
+    for word in ("residual", "overlap", "confidence"):
+        assert word in out
+    assert "AMBIGUOUS" not in out
+
+
+def test_json_is_one_object(capsys, chairs):
+    code, out, _ = call(capsys, *chairs, "--json")
+    record = json.loads(out)
+    assert code == 0
+    np.testing.assert_allclose(record["matrix"], TRUTH.matrix().numpy(), atol=1e-6)
+    np.testing.assert_allclose(record["wxyz"], TRUTH.wxyz, atol=1e-6)
+    np.testing.assert_allclose(record["translation"], TRUTH.translation, atol=1e-6)
+    assert record["scale"] == 1
+    assert record["confidence"] > 0.9
+    assert record["ambiguous"] is False
+    assert record["alternatives"] == []
+
+
+def test_out_holds_a_in_the_frame_of_b(capsys, chairs, tmp_path):
+    out_file = tmp_path / "aligned.ply"
+    code, out, _ = call(capsys, *chairs, "--out", out_file)
+    assert code == 0
+    assert str(out_file) in out
+    np.testing.assert_allclose(load_points(out_file).points, load_points(chairs[1]).points, atol=1e-6)
+
+
+def test_symmetry_is_said_aloud(capsys, tmp_path):
+    brick = basic_shape("brick").sample(800, torch.Generator().manual_seed(0)).points.double()
+    files = written(tmp_path, brick)
+    code, out, _ = call(capsys, *files)
+    assert code == 0
+    assert "AMBIGUOUS" in out
+    assert "alternatives" in out
+    record = json.loads(call(capsys, *files, "--json")[1])
+    assert record["ambiguous"] is True
+    assert len(record["alternatives"]) == 3
+
+
+def test_scale_and_no_refine(capsys, chairs, tmp_path):
+    inches = tmp_path / "inches.npy"
+    save_points(inches, load_points(chairs[1]).points / 0.0254)
+    code, out, _ = call(capsys, chairs[0], inches, "--scale", "--no-refine", "--json")
+    assert code == 0
+    assert json.loads(out)["scale"] == pytest.approx(1 / 0.0254, rel=0.01)
+    assert "scale        39.3" in call(capsys, chairs[0], inches, "--scale")[1]
+
+
+def test_failures_are_one_sentence(capsys, chairs, tmp_path):
+    save_points(tmp_path / "line.npy", np.linspace(0, 1, 30)[:, None] * np.ones((1, 3)))
+    for args, sentence in (
+        ((chairs[0], tmp_path / "missing.ply"), "missing.ply"),
+        ((chairs[0], tmp_path / "line.npy"), "on one line"),
+        ((*chairs, "--out", tmp_path / "aligned.doc"), "must end in"),
+    ):
+        code, out, err = call(capsys, *args)
+        assert code == 1
+        assert out == ""
+        assert err.count("\n") == 1
+        assert sentence in err
+
+
+def test_a_wrong_call_exits_with_2(capsys, chairs):
+    with pytest.raises(SystemExit) as exit_:
+        cli.run(["align", chairs[0]])
+    assert exit_.value.code == 2
