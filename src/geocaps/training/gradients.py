@@ -104,13 +104,18 @@ class StepGradients:
             return self.averaged.no_sync()
         return nullcontext()
 
-    def seconds(self, tries: int = 4) -> float:
-        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight."""
+    def seconds(self, limit: float, tries: int = 4) -> float:
+        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight.
+
+        Of slow steps only one is timed: past ``limit`` seconds there is no second.
+        """
+        began = time.monotonic()
         self(0, 45.0)
-        started = time.monotonic()
-        for step in range(1, tries + 1):
-            self(step * SPACING, 45.0)  # as in the long run: all draws but the newest are there
-        taken = (time.monotonic() - started) / tries
+        started, timed = time.monotonic(), 0
+        while timed == 0 or (timed < tries and self.world.agreed(time.monotonic() - began < limit)):
+            timed += 1
+            self(timed * SPACING, 45.0)  # as in the long run: all draws but the newest are there
+        taken = (time.monotonic() - started) / timed
         self.loss.zero_grad(set_to_none=True)
         self._pool.clear()
         return taken

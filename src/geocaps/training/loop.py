@@ -32,6 +32,7 @@ from geocaps.training.validation import Validation
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""
 _VALIDATION_SHARE = 0.1
+_TIMING_SHARE = 0.03
 _DIVERGED = 10.0
 """A smoothed loss so many times the first one is a training that went wrong."""
 
@@ -120,7 +121,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             validate()
             validation_seconds = time.monotonic() - before
             if config.budget is not None:
-                step_seconds = step_gradients.seconds()
+                step_seconds = step_gradients.seconds(limit=_TIMING_SHARE * config.budget)
                 share = PARTS_SHARE if stage == "parts" and config.stage == "all" else 1.0
                 left = share * config.budget - (time.monotonic() - clock)
                 state.steps, state.validate_every = world.agreed(
