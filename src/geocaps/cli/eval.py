@@ -70,6 +70,7 @@ def evaluate(
         return
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
+    from geocaps.evaluation.figures import draw_all
     from geocaps.evaluation.output import make_folder, write_report, write_results
     from geocaps.evaluation.run import Settings
     from geocaps.evaluation.run import evaluate as run_evaluation
@@ -91,10 +92,13 @@ def evaluate(
         if folder is not None:
             make_folder(Path(folder))
     result = run_evaluation(load(weights), dataset, settings, _say)
-    if out is not None:
-        _say(f"wrote {write_results(result, Path(out))}")
-    if report is not None:
-        _say(f"wrote {write_report(result, Path(report))}")
+    if out is not None or report is not None:
+        _say("drawing the figures")
+        images = draw_all(result)
+        if out is not None:
+            _say(f"wrote {write_results(result, images, Path(out))}")
+        if report is not None:
+            _say(f"wrote {write_report(result, images, Path(report))}")
     _show(result.to_dict(), json, lambda: markdown(result))
 
 

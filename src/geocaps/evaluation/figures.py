@@ -29,9 +29,9 @@ _STREAM = 50
 _SAME, _CLASS, _OTHER = "#117733", "#4477aa", "#cc3311"
 
 
-def draw(name: str, evaluation: Evaluation) -> bytes:
-    """One of :data:`FIGURES` as a PNG."""
-    return FIGURES[name][1](evaluation)
+def draw_all(evaluation: Evaluation) -> dict[str, bytes]:
+    """Each of :data:`FIGURES` as a PNG."""
+    return {name: drawn(evaluation) for name, (_, drawn) in FIGURES.items()}
 
 
 def parts(evaluation: Evaluation) -> bytes:
@@ -42,7 +42,7 @@ def parts(evaluation: Evaluation) -> bytes:
         seen = _stored(evaluation, index)
         surface = seen.reconstruct("parts")
         colors = part_colors(len(surface.points))
-        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[_labels(seen)], size=3)
+        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[_labels(seen)], size=3.0)
         draw_surfaces(grid.panel(1, column), surface.points.numpy(), surface.triangles.numpy(), colors)
     return grid.png()
 

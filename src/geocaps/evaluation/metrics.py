@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import torch
@@ -87,16 +88,20 @@ def alignment_chance(rotation: str, trials: int = 1) -> Summary:
 
 def spread_degrees(rotations: Pose) -> float:
     """RMS angle of rotations ``[n]`` to their mean (the chordal one), in degrees."""
-    found = Rotation.from_quat(rotations.wxyz.double()[:, [1, 2, 3, 0]].numpy())
-    angles = (found.mean().inv() * found).magnitude()
-    return float(np.degrees(np.sqrt(np.mean(angles**2))))
+    return _spread(rotations.wxyz.double().numpy())
 
 
+@cache
 def chance_spread_degrees(count: int, draws: int = 200, seed: int = 0) -> float:
     """The mean :func:`spread_degrees` of so many uniform rotations, by simulation."""
-    generator = torch.Generator().manual_seed(seed)
-    spreads = [spread_degrees(Pose.random(count, generator=generator)) for _ in range(draws)]
-    return float(np.mean(spreads))
+    guesses = Pose.random(draws, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return float(np.mean([_spread(wxyz) for wxyz in guesses.wxyz.numpy()]))
+
+
+def _spread(wxyz: Float[np.ndarray, "n 4"]) -> float:
+    rotations = Rotation.from_quat(wxyz[:, [1, 2, 3, 0]])
+    angles = (rotations.mean().inv() * rotations).magnitude()
+    return float(np.degrees(np.sqrt(np.mean(angles**2))))
 
 
 # ── retrieval ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from geocaps.errors import InvalidInputError, UsageError
-from geocaps.evaluation.figures import FIGURES, draw
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.table1 import Row, paper_table
@@ -26,20 +25,19 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
 
 
-def write_results(evaluation: Evaluation, folder: Path) -> Path:
+def write_results(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
     """``results.json``, ``results.md`` and each figure as a PNG."""
     make_folder(folder)
     _write(folder, "results.json", _json(evaluation.to_dict()))
     _write(folder, "results.md", markdown(evaluation).encode())
-    for name in FIGURES:
-        _write(folder, f"{name}.png", draw(name, evaluation))
+    for name, image in images.items():
+        _write(folder, f"{name}.png", image)
     return folder
 
 
-def write_report(evaluation: Evaluation, folder: Path) -> Path:
+def write_report(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
     """``report.html``: one self-contained page."""
     make_folder(folder)
-    images = {name: draw(name, evaluation) for name in FIGURES}
     return _write(folder, "report.html", page(evaluation, images).encode())
 
 

@@ -25,7 +25,6 @@ from geocaps.evaluation.metrics import (
     retrieval_summary,
 )
 from geocaps.evaluation.views import ROTATION, Pair, Views
-from geocaps.model.autoencoder import Parse
 from geocaps.model.losses import chamfer
 from geocaps.points.datasets import PointDataset
 from geocaps.points.synthetic import ASYMMETRIC
@@ -143,7 +142,11 @@ def _turned_views(
         parse = turned_parts(model, seen, turn, trials, generator)
         points = model_points(model, seen)
         clouds = zip(points, turn.apply(points), strict=True)
-        poses.append(_chosen(seen.parse.object.pose, parse.candidates, parse, clouds, trials).to(torch.float64))
+        poses.append(
+            best_by_chamfer(seen.parse.object.pose, parse.candidates, parse.probability, clouds, trials).to(
+                torch.float64
+            )
+        )
         features.append(parse.object.feature)
     return concatenate(poses), torch.cat(features)
 
@@ -156,18 +159,27 @@ def _encoded_views(
     poses, rest = [], iter(pairs)
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
+        poses_of_second = other.normalization.pose_to_user(parse.candidates)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
-        poses.append(_chosen(seen.pose, other.normalization.pose_to_user(parse.candidates), parse, clouds, trials))
+        poses.append(best_by_chamfer(seen.pose, poses_of_second, parse.probability, clouds, trials))
     return concatenate(poses), second.feature
 
 
-def _chosen(first: Pose, candidates: Pose, parse: Parse, clouds: Iterable[tuple[Tensor, Tensor]], trials: int) -> Pose:
-    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
+def best_by_chamfer(
+    first: Pose,
+    candidates: Pose,
+    probability: Float[Tensor, "b s"],
+    clouds: Iterable[tuple[Tensor, Tensor]],
+    trials: int,
+) -> Pose:
+    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best.
+
+    Candidates of no probability only pad the batch.
+    """
     chosen = []
     for row, (points, other) in enumerate(clouds):
-        probability = parse.probability[row].masked_fill(~parse.valid[row], -1.0)
-        count = min(trials, int(parse.valid[row].sum()))
-        likely = probability.argsort(descending=True, stable=True)[:count]
+        count = min(trials, int((probability[row] > 0).sum()))
+        likely = probability[row].argsort(descending=True, stable=True)[:count]
         poses = candidates[row, likely]
         if count > 1:
             moved = (poses @ first[row].inverse()).apply(points)

@@ -140,8 +140,8 @@ def _single_view_table(result: Mapping[str, Any]) -> Table:
     rebuilt = result["reconstruction"]
     frame = result["canonicalisation"]
     rows = [
-        _figure("Chamfer × 10³, one layer", rebuilt, "chamfer_one_layer", None, 1000),
-        _figure("Chamfer × 10³, two layers", rebuilt, "chamfer_two_layer", None, 1000),
+        _figure("Chamfer × 10³, one layer", rebuilt, "chamfer_one_layer", None, 1000.0),
+        _figure("Chamfer × 10³, two layers", rebuilt, "chamfer_two_layer", None, 1000.0),
         _figure("stability, degrees", frame["stability"], "degrees", frame["stability"]["chance_degrees"]),
         _figure("consistency, degrees", frame["consistency"], "degrees", frame["consistency"]["chance_degrees"]),
     ]

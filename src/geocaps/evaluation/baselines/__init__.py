@@ -45,7 +45,9 @@ BASELINES: dict[str, Baseline] = {
     "pca_flips": Baseline("principal axes, best of the 4 proper sign choices by Chamfer", align=classic.pca_flips),
     "pca_icp": Baseline("pca_flips, then point-to-point ICP", align=classic.pca_icp),
     "trimesh": Baseline(
-        "trimesh register of the convex hulls, no reflections", align=classic.trimesh_register, library="rtree"
+        "trimesh register of the points as tiny triangles, no reflections",
+        align=classic.trimesh_register,
+        library="rtree",
     ),
     "open3d": Baseline("Open3D FPFH + RANSAC, then ICP", align=matching.open3d_ransac, library="open3d"),
     "open3d_fgr": Baseline(

@@ -14,6 +14,7 @@ Rotation = Float64[np.ndarray, "3 3"]
 
 ICP_ITERATIONS = 50
 ICP_TOLERANCE = 1e-8
+_TINY = 1e-4
 
 PROPER_FLIPS = np.array([np.diag(s) for s in itertools.product((1.0, -1.0), repeat=3) if np.prod(s) > 0])
 """The four sign choices of three axes that keep a frame right-handed."""
@@ -47,10 +48,17 @@ def pca_icp(first: Cloud, second: Cloud) -> Rotation:
 
 
 def trimesh_register(first: Cloud, second: Cloud) -> Rotation:
-    """``trimesh.registration.mesh_other`` of the convex hulls (it takes meshes), without mirrored answers."""
-    hull_first, hull_second = trimesh.convex.convex_hull(first), trimesh.convex.convex_hull(second)
-    matrix = trimesh.registration.mesh_other(hull_first, hull_second, reflection=False, seed=0)[0]
-    return matrix[:3, :3]
+    """``trimesh.registration.mesh_other`` (what ``mesh.register`` calls), without mirrored answers.
+
+    It takes a mesh, so each point of the first view becomes a tiny triangle; and its sign flips are about the world's
+    axes, so that view stands in its principal frame first. Without both it is far worse.
+    """
+    frame = principal_frame(first)
+    corners = ((first - first.mean(axis=0)) @ frame)[:, None] + _TINY * np.eye(3)
+    faces = np.arange(3 * len(first)).reshape(-1, 3)
+    mesh = trimesh.Trimesh(corners.reshape(-1, 3), faces, process=False)
+    matrix = trimesh.registration.mesh_other(mesh, second, reflection=False)[0]
+    return matrix[:3, :3] @ frame.T
 
 
 def refine(first: Cloud, second: Cloud, rotation: Rotation) -> Rotation:

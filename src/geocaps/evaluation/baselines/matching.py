@@ -15,13 +15,13 @@ from geocaps.errors import MissingExtraError
 from geocaps.evaluation.baselines.classic import Cloud, Rotation, refine_pose
 
 NORMAL_NEIGHBOURS = 30
-FPFH_RADIUS = 0.25
+FPFH_RADIUS = 0.35
 FPFH_NEIGHBOURS = 200
 MATCH_DISTANCE = 0.1
 RANSAC_ITERATIONS = 100_000
 RANSAC_CONFIDENCE = 0.999
 EDGE_LENGTH_RATIO = 0.9
-KISS_VOXEL = 0.05
+KISS_VOXEL = 0.08
 
 
 def open3d_ransac(first: Cloud, second: Cloud) -> Rotation:

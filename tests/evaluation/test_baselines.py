@@ -1,0 +1,121 @@
+"""Baselines on pairs whose rotation is known, and through the same evaluation as the model."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps.datasets import load
+from geocaps.errors import MissingExtraError, UsageError
+from geocaps.evaluation.baselines import BASELINES, chosen_baselines, classic, measure_baseline, retrieval
+from geocaps.evaluation.run import Settings, evaluate
+from geocaps.evaluation.tables import markdown
+from geocaps.evaluation.views import Views
+from geocaps.se3 import Pose
+
+ALIGNERS = [name for name, baseline in BASELINES.items() if baseline.align]
+RETRIEVERS = [name for name, baseline in BASELINES.items() if baseline.compare]
+
+
+@pytest.fixture(scope="module")
+def views():
+    """Clearly asymmetric objects, two samplings of 600 points."""
+    return Views(load("shapes", per_class=1).of_classes(["chair", "mug", "car"]), 600, seed=0)
+
+
+def degrees_off(rotation, turn):
+    pose = Pose.from_rotation(torch.from_numpy(np.ascontiguousarray(rotation)), torch.zeros(3).double())
+    return float(torch.rad2deg(pose.angle_to(turn)))
+
+
+def clouds_of(pair):
+    return pair.first.double().numpy(), pair.second.double().numpy()
+
+
+@pytest.mark.parametrize("name", [name for name in ALIGNERS if name not in ("pca", "trimesh", "kiss_matcher")])
+def test_the_same_points_turned_are_aligned(views, name):
+    for index in range(len(views)):
+        pair = views.pair(index, "points")
+        assert degrees_off(BASELINES[name].align(*clouds_of(pair)), pair.turn) < 1
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_answers_are_proper_rotations(views, name):
+    rotation = BASELINES[name].align(*clouds_of(views.pair(0, "partial")))
+    assert rotation @ rotation.T == pytest.approx(np.eye(3), abs=1e-5)
+    assert np.linalg.det(rotation) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["trimesh", "kiss_matcher"])
+def test_most_pairs_are_aligned(views, name):
+    pairs = [views.pair(index, "points") for index in range(len(views))]
+    assert sum(degrees_off(BASELINES[name].align(*clouds_of(pair)), pair.turn) < 15 for pair in pairs) >= 2
+
+
+def test_plain_pca_is_right_but_for_signs(views):
+    pair = views.pair(0, "points")
+    first, second = clouds_of(pair)
+    frame = classic.principal_frame(first)
+    assert np.linalg.det(frame) == pytest.approx(1)
+    found = classic.pca(first, second)
+    flips = [found @ (frame @ flip @ frame.T) for flip in classic.PROPER_FLIPS]
+    assert min(degrees_off(rotation, pair.turn) for rotation in flips) < 0.01
+
+
+def test_icp_improves_a_rough_answer(views):
+    pair = views.pair(0, "resampled")
+    first, second = clouds_of(pair)
+    axis = torch.tensor([0.0, 0.0, np.sin(np.radians(5))]).double()
+    rough = Pose(torch.zeros(3).double(), torch.cat([torch.tensor([np.cos(np.radians(5))]).double(), axis])) @ pair.turn
+    start = rough.rotation_matrix().numpy()
+    assert degrees_off(start, pair.turn) == pytest.approx(10)
+    assert degrees_off(classic.refine(first, second, start), pair.turn) < 4
+
+
+@pytest.mark.parametrize("name", RETRIEVERS)
+def test_turned_objects_are_found(views, name):
+    measured = measure_baseline(BASELINES[name], views, "points", np.ones(3, dtype=bool))
+    assert measured.distances.argmin(axis=1).tolist() == [0, 1, 2]
+    assert measured.errors is None
+    assert measured.query_milliseconds > 0
+
+
+def test_d2_is_blind_to_scale_and_pose():
+    points = np.random.default_rng(0).normal(size=(100, 3)) * [1, 2, 3]
+    turned = (points * 7 + 3)[:, [1, 2, 0]]
+    assert retrieval.d2([points], [turned])[0, 0] == pytest.approx(0, abs=1e-12)
+
+
+def test_baselines_share_a_run_with_the_model(model):
+    dataset = load("shapes", per_class=1).of_classes(["chair", "mug", "bottle"])
+    settings = Settings(points=64, protocols=("parts", "resampled"), baselines=("pca_icp", "d2"))
+    result = evaluate(model, dataset, settings)
+    figures = result.to_dict()["baselines"]
+    assert list(figures["pca_icp"]) == list(figures["d2"]) == ["resampled"]
+    assert figures["pca_icp"]["resampled"]["aligned_objects"] == 2
+    assert figures["pca_icp"]["resampled"]["pair_milliseconds"] > 0
+    assert "top1" not in figures["pca_icp"]["resampled"]
+    assert "rae_mean" not in figures["d2"]["resampled"]
+    assert figures["d2"]["resampled"]["top10"] == 1
+    text = markdown(result)
+    assert "pca_icp" in text
+    assert "D2 shape distribution" in text
+
+
+def test_names_are_checked():
+    assert chosen_baselines("pca, d2,pca") == (["pca", "d2"], [])
+    with pytest.raises(UsageError, match="no baseline 'icp'"):
+        chosen_baselines("icp")
+    with pytest.raises(UsageError, match="names none"):
+        chosen_baselines(",")
+
+
+def test_a_missing_library_is_said_when_asked_for_and_left_out_of_all(monkeypatch):
+    for name in ("open3d", "kiss_matcher", "rtree"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"open3d.*geocaps\[baselines\]"):
+        chosen_baselines("pca,open3d")
+    names, left_out = chosen_baselines("all")
+    assert left_out == ["trimesh", "open3d", "open3d_fgr", "kiss_matcher", "fpfh"]
+    assert "pca_icp" in names

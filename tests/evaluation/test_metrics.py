@@ -1,0 +1,157 @@
+"""Metrics on cases whose answer is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps.evaluation import metrics
+from geocaps.se3 import Pose
+from geocaps.training.validation import rotation_error
+
+
+def about_z(degrees):
+    half = torch.deg2rad(torch.as_tensor(degrees, dtype=torch.float64)) / 2
+    zero = torch.zeros_like(half)
+    wxyz = torch.stack([half.cos(), zero, zero, half.sin()], dim=-1)
+    return Pose(torch.zeros(*wxyz.shape[:-1], 3, dtype=torch.float64), wxyz)
+
+
+def random_poses(count, seed=0):
+    return Pose.random(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_a_perfect_model_has_no_rotation_error():
+    first, turn = random_poses(20), random_poses(20, seed=1)
+    errors = rotation_error(first, turn @ first, turn).numpy()
+    summary = metrics.alignment_summary(errors)
+    assert summary["rae_mean"] == pytest.approx(0, abs=1e-7)
+    assert summary["rae_median"] == pytest.approx(0, abs=1e-7)
+    assert summary["within_5"] == summary["within_15"] == summary["within_30"] == 1
+
+
+def test_known_rotations_give_their_angle():
+    turn = about_z([0.0, 4.0, 14.0, 29.0, 90.0, 180.0])
+    identity = Pose.identity(6, dtype=torch.float64)
+    errors = rotation_error(identity, identity, turn).numpy()
+    assert errors * 180 == pytest.approx([0, 4, 14, 29, 90, 180], abs=1e-6)
+    summary = metrics.alignment_summary(errors)
+    assert [summary[f"within_{d}"] for d in (5, 15, 30)] == pytest.approx([2 / 6, 3 / 6, 4 / 6])
+    assert summary["rae_mean"] == pytest.approx((4 + 14 + 29 + 90 + 180) / 6 / 180)
+    assert summary["rae_median"] == pytest.approx((14 + 29) / 2 / 180)
+
+
+def test_chance_floors_by_simulation():
+    generator = torch.Generator().manual_seed(0)
+    truth = Pose.random(40_000, generator=generator, dtype=torch.float64)
+    guesses = Pose.random(40_000, 10, generator=generator, dtype=torch.float64)
+    angles = guesses.angle_to(truth[:, None]) / math.pi
+    floor = metrics.alignment_chance("uniform", trials=10)
+    assert floor["rae_random"] == pytest.approx(float(angles[:, 0].mean()), abs=0.003)
+    assert floor["rae_identity"] == floor["rae_random"]
+    assert floor["rae_oracle_best_of_10"] == pytest.approx(float(angles.amin(dim=1).mean()), abs=0.003)
+    within = float((angles * 180 <= 30).double().mean())
+    assert floor["within_30"] == pytest.approx(within, abs=0.001)
+    paper = Pose.perturbation(40_000, max_angle=math.pi, generator=generator, dtype=torch.float64)
+    identity = float(paper.angle_to(Pose.identity(dtype=torch.float64)).mean()) / math.pi
+    assert metrics.alignment_chance("axis_angle")["rae_identity"] == pytest.approx(identity, abs=0.005)
+
+
+def test_published_floors():
+    assert metrics.best_of_random_rae(1) == pytest.approx(0.5 + 2 / math.pi**2, abs=1e-6)
+    assert [metrics.best_of_random_rae(n) for n in (10, 24, 60)] == pytest.approx([0.352, 0.262, 0.194], abs=0.003)
+
+
+def test_spread_of_equal_rotations_is_nothing_and_of_two_half_their_angle():
+    same = about_z([30.0] * 5)
+    assert metrics.spread_degrees(same) == pytest.approx(0, abs=1e-5)
+    assert metrics.spread_degrees(about_z([0.0, 40.0])) == pytest.approx(20)
+    turned = random_poses(1).map(lambda t: t.expand(2, -1)) @ about_z([0.0, 40.0])
+    assert metrics.spread_degrees(turned) == pytest.approx(20)
+
+
+def test_spread_of_random_rotations_is_the_chance_floor():
+    found = np.mean([metrics.spread_degrees(random_poses(10, seed)) for seed in range(1000, 1300)])
+    assert metrics.chance_spread_degrees(10) == pytest.approx(found, abs=2.5)
+
+
+def test_identical_features_retrieve_themselves():
+    features = torch.randn(30, 8, generator=torch.Generator().manual_seed(0))
+    labels = np.arange(30) % 3
+    summary = metrics.retrieval_summary(metrics.feature_distances(features, features), labels)
+    assert summary["top1"] == summary["top10"] == summary["nn1"] == 1
+
+
+def test_a_shuffled_gallery_is_at_chance():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(400, 8, generator=generator)
+    shuffled = features[torch.randperm(400, generator=generator)]
+    labels = np.arange(400) % 4
+    summary = metrics.retrieval_summary(metrics.feature_distances(shuffled, features), labels)
+    floor = metrics.retrieval_chance(labels)
+    assert floor == {"top1": 1 / 400, "top10": 10 / 400, "nn1": pytest.approx(0.25)}
+    assert summary["top1"] < 0.02
+    assert summary["top10"] == pytest.approx(floor["top10"], abs=0.03)
+    assert summary["nn1"] == pytest.approx(floor["nn1"], abs=0.07)
+
+
+def test_a_gallery_moved_on_by_one_is_found_second():
+    """Query i lies nearest to object i+1 and second nearest to its own."""
+    gallery = torch.arange(12.0)[:, None]
+    ranks = metrics.retrieval_ranks(metrics.feature_distances(gallery[:-1] + 0.6, gallery)[:, :-1])
+    assert ranks[:-1].tolist() == [1] * 10
+    summary = metrics.retrieval_summary(metrics.feature_distances(gallery + 0.6, gallery), np.arange(12) // 2)
+    assert summary["top1"] == pytest.approx(1 / 12)
+    assert summary["top10"] == 1
+    assert summary["nn1"] == pytest.approx(7 / 12)
+
+
+def test_features_that_are_all_alike_retrieve_nothing():
+    features = torch.ones(20, 4)
+    summary = metrics.retrieval_summary(metrics.feature_distances(features, features), np.zeros(20, dtype=np.int64))
+    assert summary["top1"] == 0
+    assert summary["top10"] == 0
+
+
+def test_nn1_counts_labelled_queries_only():
+    features = torch.arange(4.0)[:, None]
+    labels = np.array([0, 1, -1, -1])
+    hits = metrics.retrieval_hits(metrics.feature_distances(features, features), labels)
+    assert hits["nn1"].tolist() == [True, True]
+    nothing = metrics.retrieval_summary(metrics.feature_distances(features, features), np.full(4, -1))
+    assert nothing["nn1"] is None
+    assert nothing["nn1_ci"] is None
+
+
+def test_partitions_that_agree_and_that_do_not():
+    truth = np.repeat([0, 1, 2], 20)
+    renamed = np.repeat([7, 3, 5], 20)
+    assert metrics.partition_agreement(truth, renamed) == {"nmi": pytest.approx(1), "iou": 1, "iou_merged": 1}
+    crossed = metrics.partition_agreement(np.repeat([0, 1], 50), np.tile([0, 1], 50))
+    assert crossed["nmi"] == pytest.approx(0, abs=1e-12)
+    assert crossed["iou"] == pytest.approx(1 / 3)
+    assert metrics.partition_agreement(np.zeros(5, int), np.zeros(5, int))["nmi"] == 1
+
+
+def test_nmi_of_a_part_cut_in_two():
+    truth, found = np.repeat([0, 1], 40), np.repeat([0, 1, 2], [40, 20, 20])
+    joint = 1.5 * math.log(2)
+    expected = (math.log(2) + joint - joint) / ((math.log(2) + joint) / 2)
+    agreement = metrics.partition_agreement(truth, found)
+    assert agreement["nmi"] == pytest.approx(expected)
+    assert agreement["iou"] == pytest.approx((1 + 0.5) / 2)
+    assert agreement["iou_merged"] == 1
+
+
+def test_more_true_parts_than_capsules_count_as_missed():
+    assert metrics.best_match_iou(np.array([[10], [10]])) == pytest.approx(0.25)
+
+
+def test_bootstrap_interval_covers_the_mean_and_repeats():
+    values = np.random.default_rng(0).normal(3.0, 1.0, size=400)
+    low, high = metrics.bootstrap_interval(values)
+    assert low < values.mean() < high
+    assert (high - low) / 2 == pytest.approx(1.96 / 20, rel=0.15)
+    assert metrics.bootstrap_interval(values) == [low, high]
+    assert metrics.bootstrap_interval(values[:1]) is None

@@ -1,0 +1,185 @@
+"""A model under the protocols: equivariant by construction where it must be, at chance where it knows nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps.cli.output import _plain
+from geocaps.datasets import load
+from geocaps.errors import DatasetError, UsageError
+from geocaps.evaluation.encoding import candidates, encode_all
+from geocaps.evaluation.protocols import PAPER_CLASSES, alignment_scope, best_by_chamfer, measure
+from geocaps.evaluation.run import Settings, evaluate
+from geocaps.evaluation.tables import markdown, tables
+from geocaps.evaluation.views import PROTOCOLS, Views
+from geocaps.se3 import Pose, concatenate
+from geocaps.training.validation import rotation_error
+from tests.model.conftest import clouds
+
+SMALL = Settings(points=48, protocols=("parts", "points", "resampled"))
+
+
+def timeless(value):
+    """Everything but the clock."""
+    if isinstance(value, dict):
+        return {k: timeless(v) for k, v in value.items() if "seconds" not in k}
+    return value
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    return load("shapes", per_class=1).subset([1, 2, 3, 6, 7, 12])
+
+
+@pytest.fixture(scope="module")
+def result(model, shapes):
+    return evaluate(model, shapes, Settings(points=48))
+
+
+def test_turned_parts_and_points_are_found_exactly_even_untrained(result):
+    figures = result.to_dict()["protocols"]
+    for protocol in ("parts", "points"):
+        assert figures[protocol]["rae_mean"] < 1e-5
+        assert figures[protocol]["within_5"] == figures[protocol]["top1"] == figures[protocol]["nn1"] == 1
+
+
+def test_every_protocol_has_the_promised_figures(result):
+    figures = result.to_dict()
+    assert list(figures["protocols"]) == list(PROTOCOLS)
+    for row in figures["protocols"].values():
+        for name in ("rae_mean", "within_5", "within_15", "within_30", "top1", "top10", "nn1"):
+            assert 0 <= row[name] <= 1
+            low, high = row[f"{name}_ci"]
+            assert low <= row[name] <= high
+        assert 0 <= row["rae_median"] <= 1
+        assert row["objects"] == 6
+        assert row["aligned_objects"] == 5  # all but the bottle
+        assert row["chance"]["top1"] == pytest.approx(1 / 6)
+    assert figures["seconds"] > 0
+    assert figures["reconstruction"]["chamfer_one_layer"] > 0
+    assert figures["reconstruction"]["chamfer_two_layer"] > 0
+    assert 0 <= figures["canonicalisation"]["stability"]["degrees"] <= 180
+    assert 0 < figures["parts"]["nmi"] < 1
+    assert figures["parts"]["chance"]["nmi"] < figures["parts"]["nmi"]
+
+
+def test_figures_repeat_to_the_last_digit(model, shapes, result):
+    again = evaluate(model, shapes, Settings(points=48))
+    assert timeless(again.to_dict()) == timeless(result.to_dict())
+    other = evaluate(model, shapes, Settings(points=48, seed=1))
+    assert other.to_dict()["protocols"]["resampled"] != result.to_dict()["protocols"]["resampled"]
+
+
+def test_best_of_trials_is_never_worse_by_much_and_always_labelled(model, shapes, result):
+    chosen = evaluate(model, shapes, Settings(points=48, trials=10, protocols=("resampled",)))
+    figures = chosen.to_dict()
+    assert figures["selection"] == "best of 10 by Chamfer"
+    assert "best of 10 by Chamfer" in tables(chosen)[0].rows[0][0]
+    assert figures["protocols"]["resampled"]["chance"]["rae_oracle_best_of_10"] == pytest.approx(0.354, abs=0.001)
+    one = result.to_dict()["protocols"]["resampled"]
+    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"]
+    assert figures["protocols"]["resampled"]["top1"] == one["top1"]
+
+
+def test_a_model_with_random_starts_gains_nothing_from_equal_draws(paper_model):
+    """Untrained votes barely move a random start, so its answer is a random rotation: 0.70, not the identity's 0.5."""
+    views = Views(load("shapes", per_class=6).of_classes(["chair", "car", "bed", "mug"]), 32, seed=0)
+    first = encode_all(paper_model, [views.first(index) for index in range(len(views))])
+    for protocol in ("parts", "points"):
+        assert measure(paper_model, views, first, protocol).errors.mean() > 0.55
+
+
+def test_trials_choose_the_candidate_that_brings_the_clouds_together():
+    points = clouds(1, 100)[0].double()
+    generator = torch.Generator().manual_seed(0)
+    first, turn = (
+        Pose.random(1, generator=generator).to(torch.float64),
+        Pose.random(generator=generator).to(torch.float64),
+    )
+    wrong = Pose.random(1, 4, generator=generator).to(torch.float64)
+    poses = concatenate([wrong, (turn @ first)[:, None]], dim=1)
+    probability = torch.tensor([[0.4, 0.3, 0.2, 0.0, 0.1]])
+    errors = [
+        float(
+            rotation_error(first, best_by_chamfer(first, poses, probability, [(points, turn.apply(points))], n), turn)
+        )
+        for n in (1, 3, 4, 10)
+    ]
+    assert errors[0] == pytest.approx(float(rotation_error(first, poses[:, 0], turn)))
+    assert min(errors[:2]) > 0.05
+    assert errors[2:] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_random_starts_give_as_many_candidates_as_trials(paper_model, shapes):
+    seen = encode_all(paper_model, [Views(shapes, 48, 0).first(0)]).batches[0]
+    parse = candidates(paper_model, seen, 7, torch.Generator().manual_seed(0))
+    assert parse.candidates.shape == (1, 7)
+    assert len(torch.unique(parse.candidates.wxyz[0], dim=0)) == 7
+
+
+def test_alignment_is_over_asymmetric_classes(make_set):
+    dataset = make_set(objects=6, class_names=("chair", "ball"))
+    scope = alignment_scope(dataset)
+    assert scope.classes == ("chair",)
+    assert scope.aligned.tolist() == [True, False] * 3
+    missing = [note for note in scope.notes if "does not have" in note]
+    assert len(missing) == 1
+    assert all(name in missing[0] for name in PAPER_CLASSES if name != "chair")
+
+
+def test_without_asymmetric_classes_all_are_averaged_and_it_is_said(make_set):
+    scope = alignment_scope(make_set(objects=4, class_names=("ball", "cone")))
+    assert scope.aligned.all()
+    assert any("averaged over all 4" in note for note in scope.notes)
+
+
+def test_unlabelled_data(model, make_set):
+    result = evaluate(model, make_set(objects=3, class_names=()), SMALL)
+    figures = result.to_dict()
+    assert figures["protocols"]["resampled"]["nn1"] is None
+    assert figures["canonicalisation"]["consistency"]["degrees"] is None
+    assert figures["parts"] is None
+    notes = " ".join(figures["notes"])
+    assert "no labels" in notes
+    assert "no part labels" in notes
+    assert "–" in markdown(result)
+
+
+def test_some_labels_are_enough(model, make_set):
+    figures = evaluate(model, make_set(objects=5, labels=[0, 1, -1, -1, 0]), SMALL).to_dict()
+    assert 0 <= figures["protocols"]["resampled"]["nn1"] <= 1
+    assert "3 labelled objects of 5" in " ".join(figures["notes"])
+
+
+def test_one_object(model, make_set):
+    result = evaluate(model, make_set(objects=1, class_names=("chair",)), SMALL)
+    figures = result.to_dict()
+    row = figures["protocols"]["resampled"]
+    assert row["objects"] == row["aligned_objects"] == row["top1"] == 1
+    assert row["rae_mean_ci"] is None
+    assert row["nn1"] is None
+    assert "one object" in " ".join(figures["notes"])
+    json.dumps(_plain(figures), allow_nan=False)
+    assert "Protocol resampled" in markdown(result)
+
+
+def test_part_labels_of_a_file_are_compared(model, make_set):
+    figures = evaluate(model, make_set(part_labels=True), SMALL).to_dict()
+    assert figures["parts"]["objects"] == 6
+    assert figures["parts"]["iou_merged"] > figures["parts"]["chance"]["iou_merged"]
+
+
+def test_nothing_to_evaluate(model, make_set):
+    with pytest.raises(DatasetError, match="no object is left"):
+        evaluate(model, make_set().subset(np.zeros(0, dtype=np.int64)), SMALL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [({"trials": 0}, "trials"), ({"seed": -1}, "seed"), ({"points": 5}, "give at least 9")],
+)
+def test_wrong_settings(model, make_set, changes, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        evaluate(model, make_set(), Settings(**changes))

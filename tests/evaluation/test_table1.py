@@ -1,0 +1,78 @@
+"""Table 1 trained for seconds: the settings differ as they must, runs are kept and read again."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from geocaps.datasets import load
+from geocaps.evaluation import table1 as module
+from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1
+from geocaps.training.checkpoint import read_config
+from tests.training.tiny import MODEL, write_data
+
+
+@pytest.mark.parametrize("letter", SETTINGS)
+def test_settings_at_small_sizes_keep_the_papers_choices(letter):
+    small, paper = configuration(letter, paper_sizes=False), configuration(letter, paper_sizes=True)
+    assert paper.model.object.width == 1024
+    assert small.model.object.width < 1024
+    assert small.objective == paper.objective
+    assert small.objective.kind == "paper"
+    for name in ("views", "voting_steps", "start", "choice", "part_pose", "look_points"):
+        assert getattr(small.model.object, name) == getattr(paper.model.object, name)
+    assert small.model.object.start == "random"
+
+
+def test_settings_differ_as_in_the_paper():
+    configs = {letter: configuration(letter, paper_sizes=False) for letter in SETTINGS}
+    assert [config.model.object.views for config in configs.values()] == [1, 2, 4, 4, 4]
+    assert [config.model.object.voting_steps for config in configs.values()] == [1, 1, 1, 1, 3]
+    assert [config.objective.noise_to for config in configs.values()] == [45, 45, 45, 180, 180]
+
+
+def test_table1_trains_then_reads(tmp_path, monkeypatch):
+    """The real training loop on a tiny model: seconds instead of minutes."""
+    made = module.configuration
+
+    def tiny(letter, paper_sizes):
+        config = made(letter, paper_sizes)
+        model = replace(config.model, points=64, parts=MODEL.parts, object=replace(
+            config.model.object, feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1
+        ))  # fmt: skip
+        small = {"batch": 4, "warmup": 0}
+        return replace(
+            config,
+            model=model,
+            parts=replace(config.parts, **small),
+            object=replace(config.object, **small),
+            validation_objects=2,
+            validations=1,
+            tensorboard=False,
+        )
+
+    monkeypatch.setattr(module, "configuration", tiny)
+    data = write_data(tmp_path / "ellipsoids.npz")
+    said = []
+    options = {"budget": 0.3, "train_data": str(data), "points": 64, "say": said.append}
+    rows = table1(load(data), tmp_path / "runs", **options)
+    assert list(rows) == list(SETTINGS)
+    assert sum("training" in sentence for sentence in said) == 6
+    for letter, row in rows.items():
+        assert 0 <= row.summary["rae_mean"] <= 1
+        assert row.steps >= 1
+        assert read_config(tmp_path / "runs" / letter / "last").object.views == [1, 2, 4, 4, 4]["ABCDE".index(letter)]
+    said.clear()
+    again = table1(load(data), tmp_path / "runs", **options)
+    assert sum("read as it is" in sentence for sentence in said) == 6
+    assert not any("training" in sentence for sentence in said)
+    assert {letter: _still(row) for letter, row in again.items()} == {
+        letter: _still(row) for letter, row in rows.items()
+    }
+    text = paper_table(rows, load(data)).markdown()
+    assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)
+    assert "chance" in text
+
+
+def _still(row):
+    return json.dumps({name: value for name, value in row.summary.items() if "milliseconds" not in name}), row.steps
