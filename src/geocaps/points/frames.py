@@ -7,7 +7,6 @@ equivariant.
 from __future__ import annotations
 
 import torch
-from einops import einsum
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -36,14 +35,14 @@ def local_frames(
     enough = distance.kthvalue(min(_HANDFUL, points.shape[1]), dim=-1, keepdim=True).values
     weight = (1 - distance / (1.5 * enough).clamp(min=radius)).clamp(min=0)
     weight = weight / weight.sum(dim=-1, keepdim=True).clamp(min=_TINY)
-    offset = offset - einsum(weight, offset, "b j n, b j n c -> b j c")[:, :, None]
-    covariance = einsum(weight, offset, offset, "b j n, b j n c, b j n d -> b j c d")
+    offset = offset - weight[:, :, None] @ offset
+    covariance = (weight[..., None] * offset).mT @ offset
     axes = torch.linalg.eigh(covariance).eigenvectors
     normal, tangent = axes[..., 0], axes[..., 2]
     outward = (normal * (origin - cloud.mean(dim=1, keepdim=True))).sum(-1, keepdim=True)
     normal = torch.where(outward < 0, -normal, normal)
-    along = einsum(offset, tangent, "b j n c, b j c -> b j n")
-    skewness = einsum(weight, along**3, "b j n, b j n -> b j")[..., None]
+    along = (offset @ tangent[..., None]).squeeze(-1)
+    skewness = (weight * along**3).sum(-1, keepdim=True)
     tangent = torch.where(skewness < 0, -tangent, tangent)
     return torch.stack([tangent, torch.linalg.cross(normal, tangent), normal], dim=-1).to(points)
 
@@ -53,7 +52,7 @@ def principal_axes(points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3
     """Principal axes as a proper rotation (columns, largest spread first; signs arbitrary) and their variances."""
     cloud = exact(points)
     offset = cloud - cloud.mean(dim=1, keepdim=True)
-    covariance = einsum(offset, offset, "b n c, b n d -> b c d") / points.shape[1]
+    covariance = offset.mT @ offset / points.shape[1]
     variances, axes = torch.linalg.eigh(covariance)
     first, second = axes[..., 2], axes[..., 1]
     rotation = torch.stack([first, second, torch.linalg.cross(first, second)], dim=-1)

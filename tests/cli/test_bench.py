@@ -1,0 +1,23 @@
+import json
+
+import pytest
+
+from geocaps.bench import measure
+from geocaps.cli import bench, run
+
+
+@pytest.mark.slow
+def test_bench_prints_every_measurement(capsys, monkeypatch):
+    """The real measurements on less: one object and one repeat in the training steps, small clouds."""
+    step = measure.layer1_step
+    monkeypatch.setattr(measure, "layer1_step", lambda kind, batch, repeats: step(kind, batch=1, repeats=1))
+    monkeypatch.setattr(bench, "POINTS", (200, 3000))
+    assert run(["bench", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["layer1_step_ratio"] > 2
+    assert result["layer1_memory_ratio"] > 2
+    assert result["layer2_decoder_ratio"] > 0
+    assert result["encode_per_s_1"] > 0
+    assert result["encode_per_s_64"] > 0
+    assert set(result["encode_seconds"]) == {"200", "3000"}
+    assert 0 < result["gemm_share"] < 1.5
