@@ -55,7 +55,12 @@ def test_chance_floors_by_simulation():
     assert floor["within_30"] == pytest.approx(within, abs=0.001)
     paper = Pose.perturbation(40_000, max_angle=math.pi, generator=generator, dtype=torch.float64)
     identity = float(paper.angle_to(Pose.identity(dtype=torch.float64)).mean()) / math.pi
-    assert metrics.alignment_chance("axis_angle")["rae_identity"] == pytest.approx(identity, abs=0.005)
+    paper_floor = metrics.alignment_chance("axis_angle")
+    assert paper_floor["rae_identity"] == pytest.approx(identity, abs=0.005)
+    angles = paper.angle_to(Pose.identity(dtype=torch.float64)).rad2deg()
+    for degrees in (5, 15, 30):
+        share = float((angles <= degrees).double().mean())
+        assert paper_floor[f"identity_within_{degrees}"] == pytest.approx(share, abs=0.006)
 
 
 def test_published_floors():

@@ -49,7 +49,7 @@ def evaluate(
         split: train, val, test or all (default: test where the set has one, else all).
         points: Points in a view.
         trials: More than 1: rotation by the best of so many candidates by Chamfer, labelled as such.
-        baselines: Names joined by commas (pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
+        baselines: Names joined by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
             pca_chamfer, d2, fpfh), or all that are installed.
         seed: Start of every random stream: the same seed gives the same figures.
         json: One JSON object on standard output.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
 _RETRIEVED = 10
 
-Summary = dict[str, float | list[float] | None]
-"""Named means; ``NAME_ci`` is the 95 % interval of ``NAME``, None where one value alone cannot tell."""
+Summary = dict[str, Any]
+"""Named figures: a float or None each; ``NAME_ci`` is the 95 % interval of ``NAME``, None where one value has none."""
 
 
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -75,14 +76,15 @@ def best_of_random_rae(trials: int) -> float:
 
 def alignment_chance(rotation: str, trials: int = 1) -> Summary:
     """What guessing gets: a random rotation, the identity under this rotation's law, the oracle best of ``trials``."""
-    uniform = rotation == "uniform"
-    chance: Summary = {
-        "rae_random": best_of_random_rae(1),
-        "rae_identity": best_of_random_rae(1) if uniform else 0.5,
-    }
+    random = {f"within_{degrees}": uniform_share_within(math.radians(degrees)) for degrees in WITHIN_DEGREES}
+    if rotation == "uniform":
+        identity = random | {"rae_mean": best_of_random_rae(1)}
+    else:
+        identity = {f"within_{degrees}": degrees / 180 for degrees in WITHIN_DEGREES} | {"rae_mean": 0.5}
+    chance: Summary = {"rae_random": best_of_random_rae(1), **random}
+    chance |= {"rae_identity": identity.pop("rae_mean")} | {f"identity_{name}": x for name, x in identity.items()}
     if trials > 1:
         chance[f"rae_oracle_best_of_{trials}"] = best_of_random_rae(trials)
-    chance |= {f"within_{degrees}": uniform_share_within(math.radians(degrees)) for degrees in WITHIN_DEGREES}
     return chance
 
 

@@ -25,40 +25,7 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
 
 
-def write_results(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
-    """``results.json``, ``results.md`` and each figure as a PNG."""
-    make_folder(folder)
-    _write(folder, "results.json", _json(evaluation.to_dict()))
-    _write(folder, "results.md", markdown(evaluation).encode())
-    for name, image in images.items():
-        _write(folder, f"{name}.png", image)
-    return folder
-
-
-def write_report(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
-    """``report.html``: one self-contained page."""
-    make_folder(folder)
-    return _write(folder, "report.html", page(evaluation, images).encode())
-
-
-def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -> dict[str, Any]:
-    """``table1.json`` and ``table1.md`` beside the runs; returns what the JSON holds."""
-    result = {
-        "data": {"name": dataset.name, "objects": len(dataset), "fingerprint": dataset.fingerprint},
-        "settings": {
-            letter: dict(row.summary) | {"steps": row.steps, "seconds": row.seconds} for letter, row in rows.items()
-        },
-    }
-    _write(folder, "table1.json", _json(result))
-    _write(folder, "table1.md", (paper_table(dict(rows), dataset).markdown() + "\n").encode())
-    return result
-
-
-def _json(result: Mapping[str, Any]) -> bytes:
-    return (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _write(folder: Path, name: str, content: bytes) -> Path:
+def write_file(folder: Path, name: str, content: bytes) -> Path:
     """Beside first, then in place: an old result stays whole until the new one is."""
     path = folder / name
     beside = folder / f".{name}.writing-{os.getpid()}"
@@ -70,3 +37,36 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
             beside.unlink()
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
     return path
+
+
+def write_results(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
+    """``results.json``, ``results.md`` and each figure as a PNG."""
+    make_folder(folder)
+    write_file(folder, "results.json", _json(evaluation.to_dict()))
+    write_file(folder, "results.md", markdown(evaluation).encode())
+    for name, image in images.items():
+        write_file(folder, f"{name}.png", image)
+    return folder
+
+
+def write_report(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
+    """``report.html``: one self-contained page."""
+    make_folder(folder)
+    return write_file(folder, "report.html", page(evaluation, images).encode())
+
+
+def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -> dict[str, Any]:
+    """``table1.json`` and ``table1.md`` beside the runs; returns what the JSON holds."""
+    result = {
+        "data": {"name": dataset.name, "objects": len(dataset), "fingerprint": dataset.fingerprint},
+        "settings": {
+            letter: dict(row.summary) | {"steps": row.steps, "seconds": row.seconds} for letter, row in rows.items()
+        },
+    }
+    write_file(folder, "table1.json", _json(result))
+    write_file(folder, "table1.md", (paper_table(dict(rows), dataset).markdown() + "\n").encode())
+    return result
+
+
+def _json(result: Mapping[str, Any]) -> bytes:
+    return (json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from geocaps.evaluation.figures import FIGURES
 from geocaps.evaluation.run import Evaluation
@@ -21,20 +21,24 @@ figure { margin: 2rem 0; } img { max-width: 100%; } figcaption { color: #555; }
 
 
 def page(evaluation: Evaluation, images: Mapping[str, bytes]) -> str:
-    """The page; it loads nothing from anywhere."""
+    """The whole evaluation on one page."""
     body = ["<h1>geocaps evaluation</h1>", f"<p>{html.escape(heading(evaluation))}</p>"]
     body += [table.html() for table in tables(evaluation)]
     body.append("<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in key(evaluation)) + "</ul>")
-    for name, image in images.items():
-        data = base64.b64encode(image).decode()
-        caption = html.escape(FIGURES[name][0])
-        body.append(
-            f'<figure id="{name}"><img alt="{caption}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
-    head = f"<meta charset='utf-8'><title>geocaps evaluation: {html.escape(evaluation.dataset.name)}</title>"
+    body += [inline_image(name, image, FIGURES[name][0]) for name, image in images.items()]
+    return html_page(f"geocaps evaluation: {evaluation.dataset.name}", body)
+
+
+def html_page(title: str, body: Sequence[str]) -> str:
+    """A page of these pieces of HTML; it loads nothing from anywhere."""
+    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>\n" + "\n".join(body) + "\n</body></html>\n"
+
+
+def inline_image(name: str, png: bytes, caption: str) -> str:
+    """A figure whose image is inside the page."""
+    text, data = html.escape(caption), base64.b64encode(png).decode()
     return (
-        f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
+        f'<figure id="{html.escape(name)}"><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
     )

@@ -105,7 +105,8 @@ def _protocol_table(protocol: str, evaluation: Evaluation, result: Mapping[str, 
     ]
     floor = row["chance"]
     rows.append(_row("chance: random answer", floor | {"rae_mean": floor["rae_random"]}))
-    rows.append(_row("chance: identity", {"rae_mean": floor["rae_identity"]}))
+    identity = {name.removeprefix("identity_"): value for name, value in floor.items() if name.startswith("identity_")}
+    rows.append(_row("chance: identity", identity | {"rae_mean": floor["rae_identity"]}))
     if chosen:
         best = f"rae_oracle_best_of_{evaluation.settings.trials}"
         rows.append(_row(f"chance: oracle best of {evaluation.settings.trials}", {"rae_mean": floor[best]}))

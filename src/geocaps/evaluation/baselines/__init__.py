@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
+from geocaps.apps.align import align
 from geocaps.errors import MissingExtraError, UsageError
 from geocaps.evaluation.baselines import classic, matching, retrieval
 from geocaps.evaluation.baselines.classic import Cloud, Rotation
@@ -40,7 +41,12 @@ class Baseline:
         return True
 
 
+def _geocaps_align(first: Cloud, second: Cloud) -> Rotation:
+    return align(first, second).pose.rotation_matrix().numpy()
+
+
 BASELINES: dict[str, Baseline] = {
+    "align": Baseline("geocaps align, which sees both clouds (ours; the first row sees one at a time)", _geocaps_align),
     "pca": Baseline("principal axes, signs as they come", align=classic.pca),
     "pca_flips": Baseline("principal axes, best of the 4 proper sign choices by Chamfer", align=classic.pca_flips),
     "pca_icp": Baseline("pca_flips, then point-to-point ICP", align=classic.pca_icp),
