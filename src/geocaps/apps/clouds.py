@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
 
 Source = Any
-"""A path, a numpy array or torch tensor ``[N, 3]``, or an object with ``vertices`` (and ``faces``), as trimesh has."""
+"""A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or many of these."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Cloud:
     name: str
 
 
-def as_clouds(source: Source | Sequence[Source], minimum: int) -> tuple[list[Cloud], bool]:
+def as_clouds(source: Source, minimum: int) -> tuple[list[Cloud], bool]:
     """The clouds in ``source`` and whether it was a batch (an array ``[B, N, 3]`` or a list) rather than one cloud."""
     if isinstance(source, (list, tuple)):
         if not source:

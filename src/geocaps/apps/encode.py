@@ -122,7 +122,7 @@ class Model:
     def config(self) -> ModelConfig:
         return self.network.config
 
-    def encode(self, source: Source | Sequence[Source]) -> Encoding:
+    def encode(self, source: Source) -> Encoding:
         """Capsules of a cloud: an array or tensor ``[N, 3]`` or ``[B, N, 3]``, a list of clouds, a path, a trimesh.
 
         Deterministic, blind to the order of the points, and equivariant: a turned and moved cloud gives the turned and

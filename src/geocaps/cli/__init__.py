@@ -14,11 +14,12 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import bench, data, demo, train
+    from geocaps.cli import align, bench, data, demo, train
     from geocaps.cli import eval as evaluation
 
     return {
         "demo": demo.demo,
+        "align": align.align,
         "train": train.train,
         "eval": evaluation.evaluate,
         "bench": bench.bench,

@@ -118,7 +118,7 @@ _CPU = ModelConfig(
     points=1024,
     parts=PartsConfig(views=2, decoded=64),
     object=ObjectConfig(
-        feature=256, width=256, decoder_width=128, decoder_blocks=3, views=2, part_pose="matrix", look_points=384
+        feature=256, width=256, decoder_width=128, decoder_blocks=3, views=2, part_pose="matrix", look_points=256
     ),
 )
 

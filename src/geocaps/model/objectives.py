@@ -116,8 +116,9 @@ def agreement_objective(
 
     Every principal start of both is scored and voted from; the choice must agree (``choice``) and matching starts must
     land on one pose (``pose``). The winner of A and its match in B are the two views of Multi-View Agreement: they see
-    different points and parts, and their percepts must agree (through the noisy consensus, and ``contrast``) and
-    reconstruct the object (``part``, ``chamfer``).
+    different points and parts, and their percepts must agree (``contrast``) and their mean must reconstruct the object
+    (``part``, ``chamfer``). The mean, not the paper's noisy sample: the noise is as large as the percepts' spread
+    squared, ``contrast`` wants percepts of different objects far apart, and the two together diverge (measured).
     """
     layer, steps = model.object, model.config.object.voting_steps
     cloud_a, cloud_b = points.unbind(1)
@@ -137,7 +138,7 @@ def agreement_objective(
     first = stack([voted_a[rows, best_a], voted_b[rows, best_b]], dim=1)
     views = vote_pose(first, lambda z: layer.pose_vote(both, z), steps - 1)
     percepts = layer.percept_vote(both, views)
-    _, _, feature = consensus(percepts, generator)
+    feature, _, _ = consensus(percepts, generator=None)
 
     terms: Terms = {
         "choice": choice_agreement(log_p_a, log_p_b, kernel),

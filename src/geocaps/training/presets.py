@@ -39,7 +39,7 @@ _CPU = TrainConfig(
     ),
     objective=ObjectiveConfig(
         kind="agreement",
-        weights=ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=0.3),
+        weights=ObjectiveWeights(part=0.05, chamfer=10.0, choice=1.0, pose=1.0, contrast=0.3),
         reuse=2,
         target_points=256,
     ),

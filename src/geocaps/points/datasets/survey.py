@@ -137,7 +137,7 @@ def _check_names(dataset: PointDataset, found: Callable[[str, str], None]) -> No
         if count > 1:
             found("object id used twice", f"{object_id} x {count}")
     outside = (dataset.labels < UNLABELLED) | (dataset.labels >= len(dataset.class_names))
-    for index in np.flatnonzero(outside):
+    for index in np.flatnonzero(outside).tolist():
         found("label out of range", f"{dataset.object_ids[index]}: {dataset.labels[index]}")
     present = set(dataset.labels.tolist())
     for code, name in enumerate(dataset.class_names):

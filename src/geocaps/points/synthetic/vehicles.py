@@ -251,13 +251,13 @@ def boat(draw: Draw) -> dict[str, Solid]:
         if draw.chance(0.7):
             jib = [(z - 0.02 * length, depth + mast * 0.75), (z - 0.02 * length, lift), (-length * 0.5, depth + sheer)]
             parts["jib"] = _from_side(jib, length * 0.006)
-        keel = [
+        fin = [
             (-0.08 * length, 0.05 * depth),
             (0.1 * length, 0.05 * depth),
             (0.08 * length, -depth),
             (-0.02 * length, -depth),
         ]
-        parts["keel"] = _from_side(keel, length * 0.015)
+        parts["keel"] = _from_side(fin, length * 0.015)
     elif style == "open":
         bench = p.box(beam * 0.9, depth * 0.12, length * 0.06)
         parts["benches"] = stack(bench, [(0, depth * 1.05, length * z) for z in (-0.1, 0.1, 0.3)])
