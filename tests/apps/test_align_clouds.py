@@ -13,7 +13,7 @@ from geocaps.points.io import save_points
 from geocaps.points.synthetic import basic_shape, make_shape
 from geocaps.se3 import Pose
 
-NAMES = ["chair", "car", "airplane", "teapot", "toilet", "hammer"]
+NAMES = ["chair", "airplane", "teapot", "toilet"]
 
 
 def generator(seed=0):

@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
 from geocaps.apps.alignment.motions import Motions
-from geocaps.apps.alignment.search import Match, search
+from geocaps.apps.alignment.search import MINIMUM_POINTS, Match, search
 from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.errors import InvalidInputError
 from geocaps.points.sampling import canonical_order, evenly
@@ -21,7 +21,6 @@ from geocaps.se3 import Pose, stack
 if TYPE_CHECKING:
     from geocaps.apps.encode import Model
 
-MINIMUM_POINTS = 4
 POLISH_POINTS = 4096
 """Points of each cloud that the polish uses; larger clouds are sampled down, evenly by distance from the centre."""
 _LINE = 1e-4

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from geocaps.apps.alignment import hypotheses
-from geocaps.apps.alignment.icp import by_table, by_tree, refine
+from geocaps.apps.alignment.icp import Side, by_table, by_tree, refine
 from geocaps.apps.alignment.motions import Motions, distinct, join
 from geocaps.apps.alignment.scoring import cost, costs, explained, own_residuals, residuals, trimmed_rms
 from geocaps.apps.alignment.views import View, local_frames, make_view
 from geocaps.points.sampling import evenly
 
+MINIMUM_POINTS = 4
 SEARCH_POINTS = 1024
 """Points of each cloud that the search uses."""
 HYPOTHESES = 600
@@ -22,6 +23,8 @@ _PROBES = 64
 """Points of each cloud that they are scored on."""
 _COARSE, _FINE = 48, 12
 """How many hypotheses are refined on few points, and on more."""
+_COARSE_REACHES = np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.2])
+_FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _OTHER_POSE = np.radians(15), 0.3
 """Poses that differ by less than this angle and shift are one."""
 _REACH, _SPACINGS = 0.15, 4.0
@@ -47,23 +50,24 @@ def search(
     """The best motion from A to B and those nearly as good; ``extra`` are hypotheses from elsewhere."""
     view_a, view_b = _search_view(a), _search_view(b)
     reach = max(_REACH, _SPACINGS * max(view_a.spacing, view_b.spacing))
-    motions, weight = _weighed(view_a, view_b, _candidates(view_a, view_b, extra, scale), reach, scale)
+    half_a, half_b = (by_tree(view, _spread_out(view, 2)) for view in (view_a, view_b))
+    motions, weight = _weighed(half_a, half_b, _candidates(view_a, view_b, extra, scale), reach, scale)
     if polish:
         view_a = make_view(a) if len(a) > SEARCH_POINTS else view_a
         view_b = make_view(b) if len(b) > SEARCH_POINTS else view_b
         motions = refine(by_tree(view_a), by_tree(view_b), motions, np.full(_POLISH_STEPS, reach), scale)
-        motions, weight = _weighed(view_a, view_b, motions, reach, scale)
+        motions, weight = _weighed(by_tree(view_a), by_tree(view_b), motions, reach, scale)
     forward, backward = residuals(by_tree(view_a), by_tree(view_b), motions[:1])
     overlap = explained(forward, own_residuals(view_b)), explained(backward, own_residuals(view_a))
     return Match(motions, weight / weight.sum(), trimmed_rms(forward, backward), overlap)
 
 
-def _weighed(a: View, b: View, motions: Motions, reach: float, scale: bool) -> tuple[Motions, Float[np.ndarray, "h"]]:
+def _weighed(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> tuple[Motions, Float[np.ndarray, "h"]]:
     """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
-    score = costs(by_tree(a), by_tree(b), motions, reach, scale)
+    score = costs(a, b, motions, reach, scale)
     kept = distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
     motions, score = motions[kept], score[kept]
-    floor = float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
+    floor = float(cost(own_residuals(a.view).truncated(reach), own_residuals(b.view).truncated(reach), scale)[0])
     # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
     level = max(float(score[0]), floor)
     weight = np.exp(-np.clip(score - level, 0, None) / (_TIE_WIDTH * level))
@@ -75,7 +79,13 @@ def _search_view(points: Float[np.ndarray, "n 3"]) -> View:
     return make_view(points[evenly(min(len(points), SEARCH_POINTS), len(points))])
 
 
+def _spread_out(view: View, every: int) -> Int[np.ndarray, "m"]:
+    """One point in so many, from all distances from the centre."""
+    return evenly(max(len(view.points) // every, MINIMUM_POINTS), len(view.points))
+
+
 def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions:
+    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
     found = [
         hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
         hypotheses.from_frames(local_frames(a), local_frames(b), HYPOTHESES),
@@ -84,8 +94,8 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     score = costs(by_table(a, a.probes[:_PROBES]), by_table(b, b.probes[:_PROBES]), motions, 0.4, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_OTHER_POSE)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
-    motions = refine(few_a, few_b, motions, np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.2]), scale)
+    motions = refine(few_a, few_b, motions, _COARSE_REACHES, scale)
     score = costs(few_a, few_b, motions, 0.3, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _FINE, np.radians(10), 0.2)]
-    quarter_a, quarter_b = (by_tree(v, evenly(max(len(v.points) // 4, 1), len(v.points))) for v in (a, b))
-    return refine(quarter_a, quarter_b, motions, np.array([0.2, 0.2, 0.2]), scale)
+    quarter_a, quarter_b = (by_tree(view, _spread_out(view, 4)) for view in (a, b))
+    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)
