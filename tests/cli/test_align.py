@@ -10,18 +10,11 @@ import pytest
 import torch
 
 from geocaps import cli
-from geocaps.cli.align import align
 from geocaps.points.io import load_points, save_points
 from geocaps.points.synthetic import basic_shape, make_shape
 from geocaps.se3 import Pose
 
 TRUTH = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
-
-
-@pytest.fixture(autouse=True)
-def verb(monkeypatch):
-    verbs = cli.commands() | {"align": align}
-    monkeypatch.setattr(cli, "commands", lambda: verbs)
 
 
 @pytest.fixture
@@ -88,6 +81,15 @@ def test_symmetry_is_said_aloud(capsys, tmp_path):
     record = json.loads(call(capsys, *files, "--json")[1])
     assert record["ambiguous"] is True
     assert len(record["alternatives"]) == 3
+
+
+def test_little_overlap_is_said_aloud(capsys, chairs, tmp_path):
+    save_points(tmp_path / "mm.npy", 1000 * load_points(chairs[1]).points)
+    code, out, _ = call(capsys, chairs[0], tmp_path / "mm.npy")
+    assert code == 0
+    assert "LITTLE OVERLAP" in out
+    assert "--scale" in out
+    assert "LITTLE OVERLAP" not in call(capsys, *chairs)[1]
 
 
 def test_scale_and_no_refine(capsys, chairs, tmp_path):

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
     from geocaps.se3 import Pose
 
+_LITTLE = 0.5
+
 
 def align(
-    a: tyro.conf.Positional[str],
-    b: tyro.conf.Positional[str],
+    a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")],
+    b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
     refine: bool = True,
     scale: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    out: str | None = None,
+    out: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Find the pose that lays cloud A on cloud B, whatever way they are turned.
@@ -33,7 +35,7 @@ def align(
         b: Cloud or mesh that stays.
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
-        out: File for cloud A in the frame of B: PLY, XYZ, NPY, NPZ or PCD.
+        out: Where to write cloud A in the frame of B: PLY, XYZ, NPY, NPZ or PCD.
         json: One JSON object on standard output.
     """
     from geocaps.apps.align import align as find
@@ -80,6 +82,8 @@ def _report(found: Alignment, out: str | None) -> str:
         f"overlap      {found.overlap[0]:.0%} of A and {found.overlap[1]:.0%} of B are explained by the other",
         f"confidence   {found.confidence:.2f}",
     ]
+    if min(found.overlap) < _LITTLE:
+        lines += ["LITTLE OVERLAP: trust this only if one cloud is a part of the other; for other units try --scale."]
     if found.ambiguous:
         lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
     if found.alternatives:
