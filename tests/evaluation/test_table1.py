@@ -7,6 +7,7 @@ import pytest
 
 from geocaps.datasets import load
 from geocaps.evaluation import table1 as module
+from geocaps.evaluation.output import write_table1
 from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1
 from geocaps.training.checkpoint import read_config
 from tests.training.tiny import MODEL, write_data
@@ -72,6 +73,10 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     text = paper_table(rows, load(data)).markdown()
     assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)
     assert "chance" in text
+    written = write_table1(rows, load(data), tmp_path / "runs")
+    assert json.loads((tmp_path / "runs" / "table1.json").read_text()) == written
+    assert written["settings"]["E"]["paper"]["top1"] == 0.943
+    assert (tmp_path / "runs" / "table1.md").read_text().startswith("**Table 1")
 
 
 def _still(row):

@@ -12,7 +12,7 @@ from typing import Any
 from geocaps.errors import InvalidInputError, UsageError
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Evaluation
-from geocaps.evaluation.table1 import Row, paper_table
+from geocaps.evaluation.table1 import PAPER, Row, paper_table
 from geocaps.evaluation.tables import markdown
 from geocaps.points.datasets import PointDataset
 
@@ -60,7 +60,8 @@ def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -
     result = {
         "data": {"name": dataset.name, "objects": len(dataset), "fingerprint": dataset.fingerprint},
         "settings": {
-            letter: dict(row.summary) | {"steps": row.steps, "seconds": row.seconds} for letter, row in rows.items()
+            letter: dict(row.summary) | {"steps": row.steps, "seconds": row.seconds, "paper": PAPER[letter]}
+            for letter, row in rows.items()
         },
     }
     write_file(folder, "table1.json", _json(result))

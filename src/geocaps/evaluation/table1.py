@@ -149,8 +149,8 @@ def paper_table(rows: dict[str, Row], dataset: PointDataset) -> Table:
         cells = [f"{PAPER[letter][name]:.3f} → {_text(row.summary[name])}" for name in names]
         lines.append((f"{letter}. {SETTINGS[letter]}", *cells, str(row.steps), f"{row.seconds / 60:.1f}"))
     floor = chance("parts", dataset, 1)
-    cells = [_text(floor["rae_identity" if name == "rae_mean" else name]) for name in names]
-    lines.append(("chance (identity; a random answer)", *cells, "–", "–"))
+    cells = [_text(floor["rae_random" if name == "rae_mean" else name]) for name in names]
+    lines.append((f"chance: a random answer (identity: {floor['rae_identity']:.3f})", *cells, "–", "–"))
     return Table(f"Table 1, protocol parts, {dataset.name} ({len(dataset)} objects)", tuple(header), tuple(lines))
 
 

@@ -6,10 +6,12 @@ import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool
+from scipy.spatial.distance import cdist
 
 from geocaps.apps.align import align
 from geocaps.errors import MissingExtraError, UsageError
@@ -22,11 +24,12 @@ from geocaps.se3 import Pose
 
 @dataclass(frozen=True)
 class Baseline:
-    """A method that aligns two clouds or compares many; ``what`` is its line in the tables' key."""
+    """A method that aligns two clouds, or that describes each and compares descriptions; ``what`` explains it."""
 
     what: str
     align: Callable[[Cloud, Cloud], Rotation] | None = None
-    compare: Callable[[Sequence[Cloud], Sequence[Cloud]], np.ndarray] | None = None
+    describe: Callable[[Cloud], Any] | None = None
+    compare: Callable[[Sequence[Any], Sequence[Any]], np.ndarray] = cdist
     library: str | None = None
     """An optional library that it needs."""
 
@@ -60,9 +63,11 @@ BASELINES: dict[str, Baseline] = {
         "Open3D FPFH + fast global registration, then ICP", align=matching.open3d_fgr, library="open3d"
     ),
     "kiss_matcher": Baseline("KISS-Matcher, then ICP", align=matching.kiss_matcher, library="kiss_matcher"),
-    "pca_chamfer": Baseline("Chamfer in principal frames, best of 4 sign choices", compare=retrieval.pca_chamfer),
-    "d2": Baseline("D2 shape distribution, L2", compare=retrieval.d2),
-    "fpfh": Baseline("mean of Open3D's FPFH, L2", compare=retrieval.fpfh_mean, library="open3d"),
+    "pca_chamfer": Baseline(
+        "Chamfer in principal frames, best of 4 sign choices", describe=retrieval.posed, compare=retrieval.posed_chamfer
+    ),
+    "d2": Baseline("D2 shape distribution, L2", describe=retrieval.d2_histogram),
+    "fpfh": Baseline("mean of Open3D's FPFH, L2", describe=retrieval.mean_fpfh, library="open3d"),
 }
 
 
@@ -89,11 +94,13 @@ def measure_baseline(baseline: Baseline, views: Views, protocol: str, aligned: B
     pairs = [views.pair(index, protocol) for index in range(len(views))]
     first = [pair.first.double().numpy() for pair in pairs]
     second = [pair.second.double().numpy() for pair in pairs]
-    started = time.perf_counter()
-    if baseline.compare is not None:
-        distances = baseline.compare(second, first)
+    if baseline.describe is not None:
+        gallery = [baseline.describe(points) for points in first]
+        started = time.perf_counter()
+        distances = baseline.compare([baseline.describe(points) for points in second], gallery)
         return Measured(None, distances, None, 1000 * (time.perf_counter() - started) / len(pairs))
     assert baseline.align is not None
+    started = time.perf_counter()
     found = {int(index): baseline.align(first[index], second[index]) for index in np.flatnonzero(aligned)}
     milliseconds = 1000 * (time.perf_counter() - started) / len(found)
     errors = np.full(len(pairs), np.nan)
