@@ -5,23 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import distance_transform_edt
 from scipy.spatial import cKDTree
 
 from geocaps.apps.alignment.motions import dot
+from geocaps.points.sampling import evenly, farthest_points
 
 PROBES = 96
-"""Farthest points that stand for the cloud when thousands of hypotheses are scored."""
+"""Farthest points that stand for the cloud when hundreds of hypotheses are scored."""
+_PROBED = 512
+"""Points that they are chosen among."""
 KEYPOINTS = 32
-"""The first of them, which get local frames."""
+"""The first of the probes, which get local frames."""
 FRAME_RADIUS = 0.5
 """Of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)."""
-_CELLS = 40
-_MARGIN = 0.3
-_NORMAL_NEIGHBOURS = 16
-_HANDFUL = 12
+_CELLS, _MARGIN = 32, 0.3
+"""Of the table of near points: cells along its longest side, and room left around the cloud."""
+_NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
 _ISOLATED = 3.0
+"""A point whose fourth neighbour is so many times farther than is usual stands alone."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     offset = points[near] - points[near].mean(axis=1, keepdims=True)
     normals = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)[1][:, :, 0]
     candidates = np.flatnonzero(solid)
-    probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
+    candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
+    chosen = farthest_points(torch.from_numpy(points[candidates])[None], min(PROBES, len(candidates)))
+    probes = candidates[chosen[0].numpy()]
     return View(
         points, normals, float(np.median(distance[:, 1])), near[:, 1], solid, probes, tree, _table(points, solid)
     )
@@ -103,17 +109,6 @@ def local_frames(view: View) -> Frames:
         offset=(mean[:, None] @ rotation)[:, 0],
         skew=np.cbrt((weight[:, None] @ (along * along * along))[:, 0]),
     )
-
-
-def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
-    """Farthest-point sampling from the point farthest from the centroid."""
-    chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]
-    nearest = np.full(len(points), np.inf)
-    while len(chosen) < count:
-        offset = points - points[chosen[-1]]
-        np.minimum(nearest, dot(offset, offset), out=nearest)
-        chosen.append(int(nearest.argmax()))
-    return np.array(chosen)
 
 
 def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
