@@ -46,7 +46,9 @@ def test_json_has_every_promised_name(capsys, weights, data):
     assert "protocol partial" in err
 
 
-def test_for_people_and_into_folders(capsys, weights, data, tmp_path):
+def test_for_people_and_into_folders(capsys, weights, tmp_path):
+    """With a single object, which every table and figure must bear."""
+    data = write_set(tmp_path / "one.npz", objects=1, class_names=("chair",))
     code, out, err = call(
         capsys, "--weights", weights, "--data", data, "--points", 48, "--protocol", "points", "--trials", 10,
         "--out", tmp_path / "out", "--report", tmp_path / "report",
@@ -56,6 +58,7 @@ def test_for_people_and_into_folders(capsys, weights, data, tmp_path):
     assert "chance: random answer" in out
     assert "Protocol points" in out
     assert "Protocol noisy" not in out
+    assert "one object" in out
     assert (tmp_path / "out" / "results.md").read_text() in out
     assert (tmp_path / "report" / "report.html").stat().st_size > 50_000
     assert "wrote" in err

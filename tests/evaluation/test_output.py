@@ -19,7 +19,7 @@ from geocaps.evaluation.run import Settings, evaluate
 
 @pytest.fixture(scope="module")
 def result(model):
-    dataset = load("shapes", per_class=1).of_classes(["chair", "mug", "bottle"])
+    dataset = load("shapes", per_class=1).of_classes(["chair", "mug"])
     return evaluate(model, dataset, Settings(points=64, protocols=("points", "resampled"), baselines=("pca", "d2")))
 
 
