@@ -124,7 +124,7 @@ def test_alignment_is_over_asymmetric_classes(make_set):
     scope = alignment_scope(dataset)
     assert scope.classes == ("chair",)
     assert scope.aligned.tolist() == [True, False] * 3
-    missing = [note for note in scope.notes if "does not have" in note]
+    missing = [note for note in scope.notes if "no object here" in note]
     assert len(missing) == 1
     assert all(name in missing[0] for name in PAPER_CLASSES if name != "chair")
 

@@ -84,7 +84,7 @@ def alignment_scope(dataset: PointDataset) -> Scope:
         return Scope(np.ones(len(dataset), dtype=bool), (), tuple(notes))
     missing = [name for name in known if name not in present]
     if missing:
-        notes.append(f"asymmetric classes that the set does not have: {', '.join(missing)}")
+        notes.append(f"asymmetric classes of which there is no object here: {', '.join(missing)}")
     codes = [dataset.class_names.index(name) for name in classes]
     return Scope(np.isin(dataset.labels, codes), classes, tuple(notes))
 
