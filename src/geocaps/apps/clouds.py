@@ -17,7 +17,7 @@ MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
 
 Source = Any
-"""A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or many of these."""
+"""A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or several."""
 
 
 @dataclass(frozen=True)

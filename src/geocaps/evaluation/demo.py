@@ -94,7 +94,7 @@ def _pose(rotation: Float[np.ndarray, "3 3"]) -> Pose:
 
 def _timed(pairs: Sequence[Pair], method: Callable[[np.ndarray, np.ndarray], Pose]) -> dict[str, float]:
     before = time.perf_counter()
-    turns = [method(pair.first.numpy(), pair.second.numpy()) for pair in pairs]
+    turns = [method(pair.first.double().numpy(), pair.second.double().numpy()) for pair in pairs]
     return _row(pairs, turns, (time.perf_counter() - before) / len(pairs))
 
 

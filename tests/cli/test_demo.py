@@ -1,0 +1,38 @@
+import json
+
+import pytest
+
+import geocaps
+from geocaps.cli import run
+from geocaps.training.checkpoint import save_checkpoint
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights") / "untrained"
+    return save_checkpoint(folder, geocaps.untrained("cpu").network, card="untrained")
+
+
+def test_demo_measures_and_writes(weights, tmp_path, capsys):
+    out = tmp_path / "demo"
+    assert run(["demo", "--weights", str(weights), "--out", str(out), "--per-class", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    methods = result["methods"]
+    assert result["objects"] == 23
+    assert methods["geocaps align, both clouds"]["within_15"] > 0.8
+    assert methods["geocaps align, both clouds"]["rae_mean"] < methods["PCA, each cloud alone"]["rae_mean"]
+    assert 0 <= methods["capsules, each cloud alone"]["top1"] <= 1
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "demo.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "geocaps align" in page
+
+
+def test_demo_refuses_a_wrong_call(weights, tmp_path, capsys):
+    assert run(["demo", "--weights", str(weights), "--out", str(tmp_path), "--per-class", "0"]) == 2
+    assert "--per-class must be at least 1" in capsys.readouterr().err
+    assert run(["demo", "--weights", str(tmp_path / "none")]) == 1
+    assert "none" in capsys.readouterr().err
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert run(["demo", "--weights", str(weights), "--out", str(blocked / "demo")]) == 2
