@@ -4,6 +4,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Open3D, one of the baselines, needs these of the system.
+missing=()
+for package in libusb-1.0-0 libgl1 libgomp1; do
+    dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq "${missing[@]}"
+fi
+
 python=${PYTHON:-python3}
 venv=.venv-test
 if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
