@@ -54,6 +54,7 @@ class ObjectConfig:
     voting_steps: int = 3
     noise_translation: float = 0.05
     part_pose: Literal["quaternion", "matrix"] = "quaternion"
+    vote: Literal["pose", "rotation"] = "pose"  # "rotation": viewpoints stay at the centroid where they start
     look_points: int = 0  # points that Q and F see beside the parts; 0 is the paper
     look_width: int = 256
     start: Literal["random", "principal"] = "principal"
@@ -65,6 +66,7 @@ class ObjectConfig:
         _positive(self, "feature", "width", "blocks", "decoder_width", "decoder_blocks", "views", "voting_steps")
         _positive(self, "look_width", "tie_ratio")
         _choice(self, "part_pose", ("quaternion", "matrix"))
+        _choice(self, "vote", ("pose", "rotation"))
         _choice(self, "start", ("random", "principal"))
         _choice(self, "choice", ("reconstruction", "agreement"))
         if self.look_points < 0:
@@ -118,7 +120,14 @@ _CPU = ModelConfig(
     points=1024,
     parts=PartsConfig(views=2, decoded=64),
     object=ObjectConfig(
-        feature=256, width=256, decoder_width=128, decoder_blocks=3, views=2, part_pose="matrix", look_points=256
+        feature=256,
+        width=256,
+        decoder_width=128,
+        decoder_blocks=3,
+        views=2,
+        part_pose="matrix",
+        vote="rotation",
+        look_points=256,
     ),
 )
 

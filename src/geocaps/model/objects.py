@@ -106,14 +106,24 @@ class PartsToObject(nn.Module):
 
     def pose_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k 7"]:
         """``Δz = Q(V|z)``, raw."""
-        return self.pose_network(observed, viewpoints)[..., :7]
+        return self._vote(self.pose_network(observed, viewpoints))
 
     def scored_pose_vote(
         self, observed: ObservedObject, viewpoints: Pose
     ) -> tuple[Float[Tensor, "b k 7"], Float[Tensor, "b k"]]:
         """The vote and the score of each viewpoint."""
         out = self.pose_network(observed, viewpoints)
-        return out[..., :7], out[..., 7]
+        return self._vote(out), out[..., 7]
+
+    def _vote(self, out: Float[Tensor, "b k outputs"]) -> Float[Tensor, "b k 7"]:
+        """The seven numbers of the vote. Where only rotations are voted on, viewpoints keep their place.
+
+        Principal starts already stand at the centroid; a free translation in a repeated vote can run away, and a
+        percept taken from far off spoils the training (measured).
+        """
+        if self.config.vote == "pose":
+            return out[..., :7]
+        return torch.cat([torch.zeros_like(out[..., :3]), out[..., 3:7]], dim=-1)
 
     def percept_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k d"]:
         """``f = F(V|z)``."""
