@@ -33,7 +33,13 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
     centroid = np.sort(exact, axis=0).mean(axis=0)
     radius = np.linalg.norm(exact - centroid, axis=1)
     # Rounded, so that the rounding of a rotated copy moves few points past each other.
-    return np.lexsort((exact[:, 2], exact[:, 1], exact[:, 0], np.round(radius / max(radius.max(), 1e-300), 9)))
+    key = np.round(radius / max(radius.max(), 1e-300), 9)
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    tied = np.append(same, False) | np.insert(same, 0, False)
+    among = order[tied]
+    order[tied] = among[np.lexsort((exact[among, 2], exact[among, 1], exact[among, 0], key[among]))]
+    return order
 
 
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
