@@ -26,4 +26,5 @@ fi
 "$venv/bin/ruff" check .
 "$venv/bin/ruff" format --check .
 "$venv/bin/mypy"
-"$venv/bin/python" -m pytest "$@"
+# One thread for each worker: two thread pools on the same cores only wait for each other.
+OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest -n auto "$@"
