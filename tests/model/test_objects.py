@@ -147,8 +147,10 @@ def test_agreement_objective_does_not_depend_on_the_pose_of_the_pair(tiny):
 
 
 def test_layer_trains(tiny):
-    """A few steps reduce every term of the objective on one batch."""
-    points = two_samplings(batch=4)
+    """A few steps reduce every term of the objective on one batch (of two nearly equal samplings, so that so small a
+    network can tell what they have in common)."""
+    cloud = clouds(4, 64)
+    points = torch.stack([cloud, cloud + 0.003 * torch.randn(cloud.shape, generator=generator(2))], dim=1)
     with torch.no_grad():
         parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (4, 2)))
     weights = ObjectiveWeights(part=0.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)

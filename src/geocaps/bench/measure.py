@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -43,11 +44,31 @@ def best_seconds(function: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def _peak_bytes() -> int:
-    import resource
+class PeakMemory:
+    """How far the resident memory of this process rises above where it stands now."""
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    def __init__(self) -> None:
+        self._linux = Path("/proc/self/clear_refs").exists()
+        if self._linux:
+            Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+        self._before = self._status("VmRSS") if self._linux else self._rusage()
+
+    def added(self) -> int:
+        """At least one page, so that a ratio can be formed."""
+        peak = self._status("VmHWM") if self._linux else self._rusage()
+        return max(peak - self._before, 4096)
+
+    @staticmethod
+    def _status(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+    @staticmethod
+    def _rusage() -> int:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _train_step(kind: Kind, batch: int, warm_steps: int, repeats: int, pipe: Any) -> None:
@@ -71,10 +92,10 @@ def _train_step(kind: Kind, batch: int, warm_steps: int, repeats: int, pipe: Any
 
     for _ in range(warm_steps):
         step(layer.loss, small)
-    before = _peak_bytes()
+    memory = PeakMemory()
     loss = layer.loss if kind == "product" else lambda clouds, draws: dense_loss(layer, clouds, draws)
     seconds = best_seconds(lambda: step(loss, points), repeats)
-    pipe.send((seconds, _peak_bytes() - before))
+    pipe.send((seconds, memory.added()))
 
 
 def layer1_step(kind: Kind, batch: int, repeats: int) -> tuple[float, float]:
