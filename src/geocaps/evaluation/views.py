@@ -6,7 +6,6 @@ import math
 import zlib
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
 from geocaps.points.datasets import PointDataset
 from geocaps.points.normalize import normalization
+from geocaps.points.sampling import evenly
 from geocaps.se3 import Pose
 from geocaps.training.schedule import random_stream
 
@@ -107,8 +107,7 @@ class Views:
 
 def evenly_chosen(count: int, available: int) -> list[int]:
     """At most ``count`` places, spread evenly over what there is."""
-    chosen = min(count, available)
-    return (np.arange(chosen) * available // max(1, chosen)).tolist()
+    return evenly(min(count, available), available).tolist()
 
 
 def _turned(pose: Pose, points: Float64[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:

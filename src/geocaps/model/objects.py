@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from geocaps.model.capsules import Capsules
 from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
+from geocaps.points.sampling import evenly
 from geocaps.se3 import Pose
 
 
@@ -64,8 +65,7 @@ class ObjectVote(nn.Module):
 def evenly_chosen(points: Float[Tensor, "*batch n 3"], count: int) -> Float[Tensor, "*batch m 3"]:
     """``count`` points (all if there are fewer), evenly over the order: a fair sample of a random or canonical one."""
     available = points.shape[-2]
-    chosen = min(count, available)
-    index = (torch.arange(chosen, device=points.device) * available) // chosen
+    index = torch.from_numpy(evenly(min(count, available), available)).to(points.device)
     return points[..., index, :]
 
 

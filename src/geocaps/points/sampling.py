@@ -44,4 +44,4 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
 
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
     """``count`` indices spread evenly over ``available`` ones."""
-    return (np.arange(count) * available) // count
+    return (np.arange(count) * available) // max(count, 1)

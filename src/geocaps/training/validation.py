@@ -95,7 +95,9 @@ def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, tur
     """The ``parts`` protocol: the same part capsules, their poses turned."""
     points = turn.apply(points)
     parts = Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature)
-    return model.parse_parts(points, parts, seen.routing, model.starts(points))
+    # Other draws than the first view's: a model with random starts (the paper's) must not get the same one twice.
+    starts = model.starts(points, torch.Generator().manual_seed(1))
+    return model.parse_parts(points, parts, seen.routing, starts)
 
 
 def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:
