@@ -18,6 +18,7 @@ from geocaps.model.objectives import (
 from geocaps.se3 import Pose
 from tests.model import literal
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model
+from tests.model.test_parts import DEGENERATE
 
 J, D = TINY.parts.parts, TINY.parts.feature
 
@@ -178,3 +179,21 @@ def test_each_view_may_see_its_own_decomposition(config):
     for k in range(3):
         alone = layer.percept_vote(layer.observe(several[:, k, None], points[:, k, None]), views[:, k, None])
         torch.testing.assert_close(together[:, k], alone[:, 0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(DEGENERATE))
+def test_gradients_are_finite_for_degenerate_clouds(name):
+    points = DEGENERATE[name]()[:, None].repeat(2, 2, 1, 1)
+    weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
+    for config in (TINY, TINY_PAPER):
+        model = make_model(config)
+        with torch.no_grad():
+            parts = model.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (2, 2)))
+        if config is TINY:
+            terms = agreement_objective(model, points, parts, weights, generator())
+        else:
+            terms = paper_objective(model, points[:, 0], parts[:, 0], weights, 45.0, generator())
+        loss = total(terms, weights)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert all(torch.isfinite(p.grad).all() for p in model.object.parameters() if p.grad is not None)
