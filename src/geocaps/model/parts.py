@@ -14,7 +14,7 @@ from geocaps.model.capsules import Capsules
 from geocaps.model.checks import require_points
 from geocaps.model.config import PartsConfig
 from geocaps.model.folding import FoldingDecoder, grid_square, random_square
-from geocaps.model.losses import chamfer
+from geocaps.model.losses import chamfer, gather_points
 from geocaps.model.networks import embedding, projection, start_at_identity
 from geocaps.model.pooling import routed_max_pool
 from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
@@ -43,7 +43,6 @@ class PartsResult:
 
     capsules: Capsules
     routing: Routing
-    agreement: Agreement
 
 
 class PointsToParts(nn.Module):
@@ -68,7 +67,7 @@ class PointsToParts(nn.Module):
         ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper.
         """
         index = farthest_points(points, self.config.parts)
-        centers = points.gather(1, index[..., None].expand(*index.shape, 3))
+        centers = gather_points(points, index)
         if self.config.start == "frames":
             pose = Pose.from_rotation(local_frames(points, centers, self.config.frame_radius), centers)
         else:
@@ -98,8 +97,7 @@ class PointsToParts(nn.Module):
             for _ in range(iterations - 1):
                 parts = _capsules(self.encode(points, self.route(points, parts, generator), parts, generator))
             routing = self.route(points, parts, generator)
-        agreement = self.encode(points, routing, parts.detach(), generator)
-        return PartsResult(_capsules(agreement), routing, agreement)
+        return PartsResult(_capsules(self.encode(points, routing, parts.detach(), generator)), routing)
 
     @torch.no_grad()
     def route(
