@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "apps": {"se3", "errors", "points", "model", "training.checkpoint"},
     "bench": {"se3", "errors", "points", "model", "apps"},
     "evaluation": {"se3", "errors", "points", "model", "training", "apps", "datasets"},
-    "cli": {"se3", "errors", "points", "model", "training", "apps", "bench", "evaluation", "datasets"},
+    "viewer": {"se3", "errors", "points", "model", "apps", "datasets"},
+    "cli": {"se3", "errors", "points", "model", "training", "apps", "bench", "evaluation", "viewer", "datasets"},
     "__init__": {"apps", "errors", "se3", "datasets"},
     "__main__": {"cli"},
 }
