@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from geocaps.apps.drawing import Grid, draw_points, draw_surfaces
 from geocaps.datasets import load
 from geocaps.errors import UsageError
-from geocaps.apps.drawing import Grid, draw_points, draw_surfaces
 from geocaps.evaluation.figures import FIGURES, draw_all
 from geocaps.evaluation.output import make_folder, write_report, write_results
 from geocaps.evaluation.run import Settings, evaluate

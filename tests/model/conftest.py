@@ -11,13 +11,22 @@ TINY = ModelConfig(
     points=64,
     parts=PartsConfig(parts=6, feature=4, width=16, blocks=2, decoder_width=16, decoded=16, views=3),
     object=ObjectConfig(
-        feature=12, width=24, blocks=2, decoder_width=10, decoder_blocks=2, views=3, part_pose="matrix", look_points=20
+        feature=12,
+        width=24,
+        blocks=2,
+        decoder_width=10,
+        decoder_blocks=2,
+        views=3,
+        part_pose="matrix",
+        look_grid=5,
+        look_channels=4,
+        look_width=16,
     ),
 )
 TINY_PAPER = replace(
     TINY,
     parts=replace(TINY.parts, start="random"),
-    object=replace(TINY.object, start="random", choice="reconstruction", part_pose="quaternion", look_points=0),
+    object=replace(TINY.object, start="random", choice="reconstruction", part_pose="quaternion", look_grid=0),
 )
 
 

@@ -16,7 +16,7 @@ def test_paper_preset_has_the_appendices_values():
     assert (parts.views, parts.iterations, parts.noise_degrees, parts.log_sigma) == (4, 3, 45, -6)
     assert (parts.decoder_width, parts.decoder_blocks, parts.start, parts.learn_sigma) == (64, 1, "random", False)
     assert (obj.feature, obj.width, obj.blocks, obj.decoder_width, obj.decoder_blocks) == (1024, 1024, 3, 256, 4)
-    assert (obj.views, obj.voting_steps, obj.start, obj.part_pose, obj.look_points) == (4, 3, "random", "quaternion", 0)
+    assert (obj.views, obj.voting_steps, obj.start, obj.part_pose, obj.look_grid) == (4, 3, "random", "quaternion", 0)
 
 
 def test_paper_networks_have_the_appendices_shapes():

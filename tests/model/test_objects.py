@@ -15,6 +15,7 @@ from geocaps.model.objectives import (
     reconstruction_terms,
     total,
 )
+from geocaps.model.viewpoints import principal_starts
 from geocaps.se3 import Pose
 from tests.model import literal
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model
@@ -145,6 +146,36 @@ def test_agreement_objective_does_not_depend_on_the_pose_of_the_pair(tiny):
         found.append(agreement_objective(tiny, cloud, parts, weights, generator()))
     for name in found[0]:
         torch.testing.assert_close(found[0][name], found[1][name], atol=2e-3, rtol=2e-3)
+
+
+def test_perceive_leads_the_probable_starts_and_weighs_their_percepts(tiny):
+    """Against the same written out for one object and one start at a time."""
+    points = clouds(2, 64)
+    parts = tiny.parts(points).capsules
+    starts = principal_starts(points, tie_ratio=1.0)
+    layer = tiny.object
+    with torch.no_grad():
+        seen = layer.perceive(layer.observe(parts[:, None], points[:, None]), starts)
+        for b in range(2):
+            observed = layer.observe(parts[b : b + 1, None], points[b : b + 1, None])
+            scores, led, percepts = [], [], []
+            for s in range(4):
+                viewpoint = starts.pose[b : b + 1, s : s + 1]
+                vote, score = layer.scored_pose_vote(observed, viewpoint)
+                scores.append(score[0, 0])
+                viewpoint = viewpoint @ Pose.from_network(vote)
+                for _ in range(layer.config.voting_steps - 1):
+                    viewpoint = viewpoint @ Pose.from_network(layer.pose_vote(observed, viewpoint))
+                led.append(viewpoint)
+                percepts.append(layer.percept_vote(observed, viewpoint)[0, 0])
+            probability = torch.softmax(torch.stack(scores), dim=0)
+            order = probability.argsort(descending=True)[: layer.config.leading].tolist()
+            mean = sum(probability[s] * percepts[s] for s in order)
+            torch.testing.assert_close(seen.log_probability[b].exp(), probability)
+            assert seen.leading[b].tolist() == order
+            torch.testing.assert_close(seen.feature[b], mean / mean.square().mean().sqrt(), atol=1e-4, rtol=1e-4)
+            for place, s in enumerate(order):
+                assert seen.led[b, place].angle_to(led[s][0, 0]) < 1e-3
 
 
 def test_layer_trains(tiny):

@@ -24,13 +24,13 @@ MODEL = ModelConfig(
     parts=PartsConfig(parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2, views=2),
     object=ObjectConfig(
         feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, views=2, voting_steps=2,
-        part_pose="matrix", look_points=16, look_width=16,
+        part_pose="matrix", look_grid=5, look_channels=4, look_width=16,
     ),
 )  # fmt: skip
 PAPER_MODEL = replace(
     MODEL,
     parts=replace(MODEL.parts, start="random"),
-    object=replace(MODEL.object, start="random", choice="reconstruction", part_pose="quaternion", look_points=0),
+    object=replace(MODEL.object, start="random", choice="reconstruction", part_pose="quaternion", look_grid=0),
 )
 AUGMENTATION = Augmentation(
     stretch=1.2, noise_share=0.5, outlier_share=0.5, crop_share=0.5, density_share=0.5, translation=0.1

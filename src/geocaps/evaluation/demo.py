@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from geocaps.apps.align import align
+from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
 from geocaps.apps.encode import Encoding, Model
 from geocaps.evaluation.baselines.classic import pca, pca_icp
-from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
 from geocaps.evaluation.metrics import alignment_summary, feature_distances, retrieval_summary
 from geocaps.evaluation.output import make_folder, write_file
 from geocaps.evaluation.protocols import alignment_scope

@@ -12,8 +12,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from geocaps.apps.encode import Encoding
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
+from geocaps.apps.encode import Encoding
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.views import evenly_chosen

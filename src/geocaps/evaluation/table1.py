@@ -111,7 +111,7 @@ def _at_sizes_of(small: ModelConfig, paper: ModelConfig) -> ModelConfig:
             start=paper.object.start,
             choice=paper.object.choice,
             part_pose=paper.object.part_pose,
-            look_points=paper.object.look_points,
+            look_grid=paper.object.look_grid,
         ),
     )
 

@@ -65,22 +65,14 @@ class GeometricCapsuleAutoencoder(nn.Module):
         observed = self.object.observe(parts[:, None], points[:, None])
         if not self.object.scores_starts:
             return self._choose_by_reconstruction(points, parts, routing, starts, observed)
-        raw, scores = self.object.scored_pose_vote(observed, starts.pose)
-        candidates = starts.pose @ Pose.from_network(raw)
-        probability = starts.log_probabilities(scores).exp()
-        # Of 24 starts, the few most probable ones are led on: the others have almost no say.
+        seen = self.object.perceive(observed, starts)
         rows = torch.arange(len(points), device=points.device)[:, None]
-        leading = probability.topk(_LEADING, dim=1).indices
-        led = self._lead(observed, candidates[rows, leading], self.config.object.voting_steps - 1)
-        weight = probability[rows, leading]
-        percepts = self.object.percept_vote(observed, led)
-        # The percepts agree on a symmetric object and the winner dominates on another: their mean is the consensus.
-        feature = (weight[..., None] * percepts).sum(1) / weight.sum(1, keepdim=True)
         candidates = Pose(
-            candidates.translation.index_put((rows, leading), led.translation),
-            candidates.wxyz.index_put((rows, leading), led.wxyz),
+            seen.voted.translation.index_put((rows, seen.leading), seen.led.translation),
+            seen.voted.wxyz.index_put((rows, seen.leading), seen.led.wxyz),
         )
-        return Parse(parts, routing, Capsules(led[:, 0], feature), candidates, probability, starts.valid)
+        probability = seen.log_probability.exp()
+        return Parse(parts, routing, Capsules(seen.led[:, 0], seen.feature), candidates, probability, starts.valid)
 
     def _choose_by_reconstruction(
         self,
@@ -91,16 +83,14 @@ class GeometricCapsuleAutoencoder(nn.Module):
         observed: ObservedObject,
     ) -> Parse:
         """Every start is led to the end, and the one whose decoded object explains the points best wins."""
-        candidates = self._lead(observed, starts.pose, self.config.object.voting_steps)
+        steps = self.config.object.voting_steps
+        candidates = vote_pose(starts.pose, lambda z: self.object.pose_vote(observed, z), steps)
         percepts = self.object.percept_vote(observed, candidates)
         log_p = starts.log_probabilities(-self._misfit(points, candidates, percepts) / _MISFIT_SCALE)
         best = log_p.argmax(dim=1)
         rows = torch.arange(len(points), device=points.device)
         chosen = Capsules(candidates[rows, best], percepts[rows, best])
         return Parse(parts, routing, chosen, candidates, log_p.exp(), starts.valid)
-
-    def _lead(self, observed: ObservedObject, viewpoints: Pose, steps: int) -> Pose:
-        return vote_pose(viewpoints, lambda z: self.object.pose_vote(observed, z), steps)
 
     def _misfit(
         self, points: Float[Tensor, "b n 3"], candidates: Pose, percepts: Float[Tensor, "b s d"]
@@ -116,7 +106,5 @@ class GeometricCapsuleAutoencoder(nn.Module):
         return self.parts.decode(self.object.decode(capsule))
 
 
-_LEADING = 4
-"""Starts that are followed to the end: all, unless the object's axes tie."""
 _MISFIT_SCALE = 1e-3
 """Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""

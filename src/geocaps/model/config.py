@@ -55,22 +55,24 @@ class ObjectConfig:
     noise_translation: float = 0.05
     part_pose: Literal["quaternion", "matrix"] = "quaternion"
     vote: Literal["pose", "rotation"] = "pose"  # "rotation": viewpoints stay at the centroid where they start
-    look_points: int = 0  # points that Q and F see beside the parts; 0 is the paper
+    look_grid: int = 0  # cells along a side of the grid of points that Q and F see beside the parts; 0 is the paper
+    look_channels: int = 16
     look_width: int = 256
     start: Literal["random", "principal"] = "principal"
     choice: Literal["reconstruction", "agreement"] = "agreement"
+    leading: int = 2  # of the scored starts, so many are led on and seen from
     tie_ratio: float = 1.15  # principal variances closer than this ratio count as tied
     alternative_probability: float = 0.1  # starts at least this probable are reported as alternatives
 
     def __post_init__(self) -> None:
         _positive(self, "feature", "width", "blocks", "decoder_width", "decoder_blocks", "views", "voting_steps")
-        _positive(self, "look_width", "tie_ratio")
+        _positive(self, "look_channels", "look_width", "leading", "tie_ratio")
         _choice(self, "part_pose", ("quaternion", "matrix"))
         _choice(self, "vote", ("pose", "rotation"))
         _choice(self, "start", ("random", "principal"))
         _choice(self, "choice", ("reconstruction", "agreement"))
-        if self.look_points < 0:
-            raise ConfigError(f"object.look_points must not be negative, not {self.look_points}")
+        if self.look_grid != 0 and self.look_grid < 4:
+            raise ConfigError(f"object.look_grid must be 0 (parts alone) or at least 4, not {self.look_grid}")
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,14 @@ _CPU = ModelConfig(
     object=ObjectConfig(
         feature=256,
         width=256,
+        blocks=1,
         decoder_width=128,
         decoder_blocks=3,
         views=2,
+        voting_steps=2,
         part_pose="matrix",
         vote="rotation",
-        look_points=256,
+        look_grid=16,
     ),
 )
 

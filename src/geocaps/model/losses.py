@@ -62,11 +62,9 @@ def pose_agreement(votes_a: Pose, votes_b: Pose, weight: Float[Tensor, "b s s"])
 def contrast(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
     """InfoNCE in both directions: two samplings of one object together, those of other objects apart (ours).
 
-    Similarity is the negative squared L2 distance (features are matched by L2), relative to the batch's mean one, so
-    that features which still lie close together already feel a pull, times a learned scale.
+    Similarity is the cosine, which orders features of one length as L2 does, times a learned scale.
     """
-    distance = (a[:, None] - b[None]).square().sum(-1)
-    similarity = -scale * distance / distance.detach().mean().clamp(min=1e-12)
+    similarity = scale * torch.nn.functional.normalize(a, dim=-1) @ torch.nn.functional.normalize(b, dim=-1).mT
     match = torch.arange(len(a), device=a.device)
     a_to_b = torch.nn.functional.cross_entropy(similarity, match, reduction="none")
     b_to_a = torch.nn.functional.cross_entropy(similarity.mT, match, reduction="none")

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.model.agreement import agree, consensus, perturbed_viewpoints, vote_pose
+from geocaps.model.agreement import agree, perturbed_viewpoints
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import (
@@ -24,9 +24,9 @@ from geocaps.model.losses import (
     part_regression,
     pose_agreement,
 )
-from geocaps.model.objects import evenly_chosen
+from geocaps.model.objects import scaled_to_one
 from geocaps.model.viewpoints import principal_starts, random_starts
-from geocaps.se3 import Pose, stack
+from geocaps.points.sampling import evenly
 
 Terms = dict[str, Tensor]
 
@@ -89,18 +89,19 @@ def reconstruction_terms(
 ) -> Terms:
     """Lines 10–14 of Algorithm 2: decode U, refine it to the targets T, decode U to points Y.
 
-    The targets need no more than ``target_points`` evenly chosen points (all, as in the paper, if None).
+    No more than ``target_points`` evenly chosen points are needed to refine and to compare with (all, as in the paper,
+    if None).
     """
     terms: Terms = {}
     decoded = model.object.decode(capsule)
+    seen = points if target_points is None else points[:, evenly(target_points, points.shape[1])]
     if weights.part:
         with torch.no_grad():
-            seen = points if target_points is None else evenly_chosen(points, target_points)
             target = model.parts(seen, decoded.detach()).capsules
         terms["part"] = part_regression(decoded, target)
     if weights.chamfer:
         surface = model.parts.decode(decoded, generator)
-        terms["chamfer"] = chamfer(points, surface.flatten(1, 2))
+        terms["chamfer"] = chamfer(seen, surface.flatten(1, 2))
     return terms
 
 
@@ -114,38 +115,32 @@ def agreement_objective(
 ) -> Terms:
     """Two independent samplings A and B of each object, in one world frame, with their decompositions ``[b, 2, j]``.
 
-    Every principal start of both is scored and voted from; the choice must agree (``choice``) and matching starts must
-    land on one pose (``pose``). The winner of A and its match in B are the two views of Multi-View Agreement: they see
-    different points and parts, and their percepts must agree (``contrast``) and their mean must reconstruct the object
-    (``part``, ``chamfer``). The mean, not the paper's noisy sample: the noise is as large as the percepts' spread
-    squared, ``contrast`` wants percepts of different objects far apart, and the two together diverge (measured).
+    Both go the way of inference, from every principal start. Their choices must agree (``choice``), matching starts
+    must be led to one pose (``pose``), the two features must be closer than those of other objects (``contrast``), and
+    from A's pose their mean must reconstruct the object (``part``, ``chamfer``): the two samplings are the views of
+    Multi-View Agreement. The mean, not the paper's noisy sample: the noise is as large as the percepts' spread squared,
+    ``contrast`` wants percepts of different objects far apart, and the two together diverge (measured).
     """
-    layer, steps = model.object, model.config.object.voting_steps
-    cloud_a, cloud_b = points.unbind(1)
-    starts_a, starts_b = (principal_starts(cloud, tie_ratio=1.0) for cloud in (cloud_a, cloud_b))
-    observed = [layer.observe(parts[:, v, None], points[:, v, None]) for v in (0, 1)]
-    raw_a, score_a = layer.scored_pose_vote(observed[0], starts_a.pose)
-    raw_b, score_b = layer.scored_pose_vote(observed[1], starts_b.pose)
-    voted_a, voted_b = starts_a.pose @ Pose.from_network(raw_a), starts_b.pose @ Pose.from_network(raw_b)
+    layer = model.object
+    clouds = points.flatten(0, 1)
+    starts = principal_starts(clouds, tie_ratio=1.0)
+    observed = layer.observe(parts.map(lambda t: t.flatten(0, 1)[:, None]), clouds[:, None])
+    seen = layer.perceive(observed, starts)
 
-    kernel = matching_starts(starts_a.pose, starts_b.pose, MATCH_WIDTH)
-    log_p_a, log_p_b = starts_a.log_probabilities(score_a), starts_b.log_probabilities(score_b)
-    rows = torch.arange(len(points), device=points.device)
-    best_a = log_p_a.argmax(dim=1)
-    best_b = kernel[rows, best_a].argmax(dim=1)
-
-    both = layer.observe(parts, points)
-    first = stack([voted_a[rows, best_a], voted_b[rows, best_b]], dim=1)
-    views = vote_pose(first, lambda z: layer.pose_vote(both, z), steps - 1)
-    percepts = layer.percept_vote(both, views)
-    feature, _, _ = consensus(percepts, generator=None)
+    rows = torch.arange(len(clouds), device=points.device)[:, None]
+    (start_a, start_b), (voted_a, voted_b), (led_from_a, led_from_b), (led_a, led_b) = (
+        (pose[0::2], pose[1::2]) for pose in (starts.pose, seen.voted, starts.pose[rows, seen.leading], seen.led)
+    )
+    log_p_a, log_p_b = seen.log_probability[0::2], seen.log_probability[1::2]
+    feature_a, feature_b = seen.feature[0::2], seen.feature[1::2]
+    same = matching_starts(start_a, start_b, MATCH_WIDTH)
+    same_led = matching_starts(led_from_a, led_from_b, MATCH_WIDTH)
 
     terms: Terms = {
-        "choice": choice_agreement(log_p_a, log_p_b, kernel),
-        "pose": pose_agreement(voted_a, voted_b, kernel)
-        + pose_agreement(views[:, :1], views[:, 1:], torch.ones_like(kernel[:, :1, :1])),
+        "choice": choice_agreement(log_p_a, log_p_b, same),
+        "pose": pose_agreement(voted_a, voted_b, same) + pose_agreement(led_a, led_b, same_led),
     }
     if weights.contrast:
-        terms["contrast"] = contrast(percepts[:, 0], percepts[:, 1], layer.contrast_log_scale.exp())
-    capsule = Capsules(views[:, 0], feature)
-    return terms | reconstruction_terms(model, cloud_a, capsule, weights, generator, target_points)
+        terms["contrast"] = contrast(feature_a, feature_b, layer.contrast_log_scale.exp())
+    capsule = Capsules(led_a[:, 0], scaled_to_one((feature_a + feature_b) / 2))
+    return terms | reconstruction_terms(model, points[:, 0], capsule, weights, generator, target_points)

@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from geocaps.model.agreement import vote_pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
-from geocaps.points.sampling import evenly
+from geocaps.model.occupancy import Look
+from geocaps.model.viewpoints import Starts
 from geocaps.se3 import Pose
 
 
@@ -21,18 +23,28 @@ class ObservedObject:
     """The O of section 3.2: what the viewpoints look at.
 
     ``parts`` is ``[b, v, j]``: v = 1 when all viewpoints see one decomposition, v = K when each sees its own.
-    ``points`` (``[b, v, n, 3]``) are seen beside the parts where the configuration says so.
+    ``points`` are seen beside the parts where the configuration says so.
     """
 
     parts: Capsules
     points: Float[Tensor, "b v n 3"] | None
 
 
+@dataclass(frozen=True)
+class Perceived:
+    """What the starts came to: all ``voted`` once, the most probable ones ``led`` to the end, and one feature."""
+
+    voted: Pose  # [b, s]
+    log_probability: Float[Tensor, "b s"]
+    leading: Int[Tensor, "b l"]  # the starts that were led on, most probable first
+    led: Pose  # [b, l]
+    feature: Float[Tensor, "b d"]
+
+
 class ObjectVote(nn.Module):
     """Q or F of section 3.4: ``project(maxpool_j embed(v_j | z))``.
 
-    Past the paper, with ``look_points``, a second set embedding sees points in the same frame and is pooled beside the
-    parts: the decomposition into parts is one of many, the points are not.
+    Past the paper, with ``look_grid``, the grid that the points fill in the same frame is seen beside the parts.
     """
 
     def __init__(self, config: ObjectConfig, part_feature: int, outputs: int) -> None:
@@ -41,32 +53,22 @@ class ObjectVote(nn.Module):
         pose_inputs = 7 if config.part_pose == "quaternion" else 12
         self.embed = embedding(part_feature + pose_inputs, config.width, config.blocks)
         pooled = config.width
-        if config.look_points:
-            self.look = nn.Sequential(
-                nn.Linear(3, config.look_width // 4),
-                nn.ReLU(inplace=True),
-                nn.Linear(config.look_width // 4, config.look_width // 2),
-                nn.ReLU(inplace=True),
-                nn.Linear(config.look_width // 2, config.look_width),
-                nn.ReLU(inplace=True),
-            )
-            pooled += 2 * config.look_width
+        if config.look_grid:
+            self.look = Look(config.look_grid, config.look_channels, config.look_width)
+            pooled += config.look_width
         self.project = projection(pooled, config.width, config.blocks, outputs)
 
     def forward(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k outputs"]:
         parts = observed.parts.observed_from(viewpoints[:, :, None])
         pooled = self.embed(_part_input(parts, self.config.part_pose)).amax(dim=-2)
         if observed.points is not None:
-            seen = self.look(viewpoints.observe(observed.points))
-            pooled = torch.cat([pooled, seen.amax(dim=-2), seen.mean(dim=-2)], dim=-1)
+            pooled = torch.cat([pooled, self.look(viewpoints.observe(observed.points))], dim=-1)
         return self.project(pooled)
 
 
-def evenly_chosen(points: Float[Tensor, "*batch n 3"], count: int) -> Float[Tensor, "*batch m 3"]:
-    """``count`` points (all if there are fewer), evenly over the order: a fair sample of a random or canonical one."""
-    available = points.shape[-2]
-    index = torch.from_numpy(evenly(min(count, available), available)).to(points.device)
-    return points[..., index, :]
+def scaled_to_one(feature: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+    """The feature scaled to a root mean square of 1."""
+    return feature / feature.square().mean(dim=-1, keepdim=True).add(1e-12).sqrt()
 
 
 def _part_input(parts: Capsules, part_pose: str) -> Float[Tensor, "b k j inputs"]:
@@ -93,16 +95,14 @@ class PartsToObject(nn.Module):
         self.decoder = ParallelDecoders(
             parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
         )
-        self.contrast_log_scale = nn.Parameter(torch.tensor(math.log(5.0)))
+        self.contrast_log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
         start_at_identity(self.pose_network.project)
         if self.scores_starts:
             start_decided(self.pose_network.project, output=7)
 
     def observe(self, parts: Capsules, points: Float[Tensor, "b v n 3"]) -> ObservedObject:
         """What viewpoints will see of part capsules ``[b, v, j]`` and the points they came from."""
-        if self.config.look_points == 0:
-            return ObservedObject(parts, None)
-        return ObservedObject(parts, evenly_chosen(points, self.config.look_points))
+        return ObservedObject(parts, points if self.config.look_grid else None)
 
     def pose_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k 7"]:
         """``Δz = Q(V|z)``, raw."""
@@ -128,6 +128,25 @@ class PartsToObject(nn.Module):
     def percept_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k d"]:
         """``f = F(V|z)``."""
         return self.feature_network(observed, viewpoints)
+
+    def perceive(self, observed: ObservedObject, starts: Starts) -> Perceived:
+        """Every start is scored and voted from; the leading ones are led on by Q and seen from by F (ours).
+
+        The consensus is the percepts' mean weighted by the starts' probabilities: on a symmetric object they agree, on
+        another the winner dominates. It is scaled to a root mean square of 1, so that L2 distances between features
+        are those between directions. Each vote answers for its own step: no gradient goes from what a viewpoint sees
+        to the vote that led it there, which would cost as much as all the rest.
+        """
+        raw, scores = self.scored_pose_vote(observed, starts.pose)
+        voted = starts.pose @ Pose.from_network(raw)
+        log_probability = starts.log_probabilities(scores)
+        weight, leading = log_probability.exp().topk(min(self.config.leading, scores.shape[1]), dim=1)
+        led = voted[torch.arange(len(leading), device=leading.device)[:, None], leading]
+        for _ in range(self.config.voting_steps - 1):
+            led = vote_pose(led.map(torch.detach), lambda z: self.pose_vote(observed, z), steps=1)
+        percepts = self.percept_vote(observed, led.map(torch.detach))
+        mean = (weight[..., None] * percepts).sum(dim=1)
+        return Perceived(voted, log_probability, leading, led, scaled_to_one(mean))
 
     def decode(self, capsule: Capsules) -> Capsules:
         """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: equation 3 and Algorithm 2, lines 10–11.

@@ -64,7 +64,7 @@ class ObjectiveConfig:
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
     reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
-    target_points: int | None = None  # points that the targets T are refined on; None takes all, as in the paper
+    target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
 
     def __post_init__(self) -> None:
         _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)

@@ -29,22 +29,22 @@ _CPU = TrainConfig(
     model=model_preset("cpu"),
     parts=StageConfig(steps=3_000, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
     object=StageConfig(
-        steps=4_000,
-        batch=32,
-        learning_rate=1e-3,
+        steps=3_000,
+        batch=64,
+        learning_rate=2e-3,
         schedule="cosine",
-        warmup=200,
+        warmup=150,
         clip=5.0,
         best_by="rotation_resampled",
     ),
     objective=ObjectiveConfig(
         kind="agreement",
-        weights=ObjectiveWeights(part=0.05, chamfer=10.0, choice=1.0, pose=1.0, contrast=0.3),
-        reuse=2,
+        weights=ObjectiveWeights(part=0.0, chamfer=10.0, choice=1.0, pose=1.0, contrast=1.0),
+        reuse=4,
         target_points=256,
     ),
     object_augmentation=Augmentation(
-        stretch=1.25, noise_share=0.2, outlier_share=0.1, crop_share=0.2, density_share=0.2
+        stretch=1.25, noise_share=0.2, outlier_share=0.1, crop_share=0.1, density_share=0.1
     ),
 )
 
