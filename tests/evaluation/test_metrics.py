@@ -160,3 +160,24 @@ def test_bootstrap_interval_covers_the_mean_and_repeats():
     assert (high - low) / 2 == pytest.approx(1.96 / 20, rel=0.15)
     assert metrics.bootstrap_interval(values) == [low, high]
     assert metrics.bootstrap_interval(values[:1]) is None
+
+
+def test_calibration_counts_the_right_answers_of_each_confidence():
+    confidence = np.array([0.95, 0.91, 1.0, 0.9, 0.35, 0.31])
+    errors = np.array([0.0, 14.9, 15.1, 0.0, 90.0, 3.0]) / 180
+    found = metrics.calibration(confidence, errors)
+    assert found["sure"] == 4 / 6
+    assert found["right_when_sure"] == 3 / 4
+    low, high = found["reliability"]
+    assert low == {"confidence": pytest.approx(0.33), "right": 0.5, "answers": 2}
+    assert high["answers"] == 4
+    unsure = metrics.calibration(np.array([0.2]), np.array([0.0]))
+    assert unsure["right_when_sure"] is None
+
+
+def test_calibrated_answers_lie_on_the_diagonal():
+    random = np.random.default_rng(0)
+    confidence = random.uniform(size=200_000)
+    errors = np.where(random.uniform(size=200_000) < confidence, 0.0, 0.5)
+    for row in metrics.calibration(confidence, errors)["reliability"]:
+        assert row["right"] == pytest.approx(row["confidence"], abs=0.02)

@@ -20,7 +20,7 @@ def test_settings_at_small_sizes_keep_the_papers_choices(letter):
     assert small.model.object.width < 1024
     assert small.objective == paper.objective
     assert small.objective.kind == "paper"
-    for name in ("views", "voting_steps", "start", "choice", "part_pose", "look_grid"):
+    for name in ("views", "voting_steps", "start", "choice", "part_pose", "vote", "look_grid"):
         assert getattr(small.model.object, name) == getattr(paper.model.object, name)
     assert small.model.object.start == "random"
 

@@ -32,6 +32,10 @@ class Encoded:
         return concatenate([batch.pose for batch in self.batches])
 
     @property
+    def confidence(self) -> Float[Tensor, "n"]:
+        return torch.cat([batch.confidence for batch in self.batches])
+
+    @property
     def feature(self) -> Float[Tensor, "n d"]:
         return torch.cat([batch.feature for batch in self.batches])
 

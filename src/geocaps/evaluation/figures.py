@@ -111,6 +111,24 @@ def errors(evaluation: Evaluation) -> bytes:
     return to_png(figure)
 
 
+def reliability(evaluation: Evaluation) -> bytes:
+    """Stated confidence against the share that is right, for each protocol; the number of answers as the dot's size."""
+    figure = Figure(figsize=(4.2, 3.8), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=1)
+    for name, measured in evaluation.protocols.items():
+        rows = measured.summary(evaluation.dataset, evaluation.scope).get("reliability", [])
+        stated, right = [row["confidence"] for row in rows], [row["right"] for row in rows]
+        answers = sum(row["answers"] for row in rows)
+        axes.plot(stated, right, linewidth=1, label=name)
+        axes.scatter(stated, right, s=[4 + 120 * row["answers"] / answers for row in rows])
+    axes.set_xlabel("stated confidence", fontsize=8)
+    axes.set_ylabel("share within 15° of the other view's answer", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.legend(fontsize=7)
+    return to_png(figure)
+
+
 def retrieval(evaluation: Evaluation) -> bytes:
     """Queries as they came, and the nearest objects of the gallery: the same object, the same class, another."""
     protocol = "resampled" if "resampled" in evaluation.protocols else next(iter(evaluation.protocols))
@@ -143,6 +161,7 @@ FIGURES: dict[str, tuple[str, Callable[[Evaluation], bytes]]] = {
         canonical,
     ),
     "errors": ("Rotation errors of the objects that alignment is averaged over.", errors),
+    "reliability": ("Stated confidence against how often it is right; on the grey line it is exact.", reliability),
     "retrieval": (
         "Retrieval: a query as it came, and its nearest objects, shown as stored. Green: the same object; blue: the "
         "same class; red: another.",

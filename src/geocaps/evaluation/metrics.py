@@ -20,6 +20,9 @@ from torch import Tensor
 
 from geocaps.se3 import Pose
 
+RIGHT_DEGREES = 15
+"""An answer this near the other view's is right."""
+SURE = 0.9
 WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
 _RETRIEVED = 10
@@ -60,6 +63,27 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
     summary = means(columns)
     summary["rae_median"] = float(np.median(errors)) if len(errors) else None
     return summary
+
+
+def calibration(confidence: Float[np.ndarray, "n"], errors: Float[np.ndarray, "n"]) -> Summary:
+    """How often an answer of some confidence is right, that is within 15° of the other view's.
+
+    ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
+    ``reliability`` the same in ten bins: mean confidence, share right, answers.
+    """
+    right = errors * 180 <= RIGHT_DEGREES
+    sure = confidence >= SURE
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    rows = [
+        {"confidence": float(confidence[at].mean()), "right": float(right[at].mean()), "answers": int(at.sum())}
+        for at in (bins == number for number in range(10))
+        if at.any()
+    ]
+    return {
+        "sure": float(sure.mean()) if len(sure) else None,
+        "right_when_sure": float(right[sure].mean()) if sure.any() else None,
+        "reliability": rows,
+    }
 
 
 def uniform_share_within(angle: float) -> float:

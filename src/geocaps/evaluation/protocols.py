@@ -20,6 +20,7 @@ from geocaps.evaluation.metrics import (
     Summary,
     alignment_chance,
     alignment_summary,
+    calibration,
     feature_distances,
     retrieval_chance,
     retrieval_summary,
@@ -55,6 +56,8 @@ class Measured:
     """From each second view (row) to each first view; None for a method that only aligns."""
     pair_milliseconds: float | None
     query_milliseconds: float | None
+    confidence: Float[np.ndarray, "n 2"] | None = None
+    """Of the answers for the first and the second view; None for a method that states none."""
 
     def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
         """The figures of a table's row."""
@@ -62,6 +65,9 @@ class Measured:
         if self.errors is not None:
             found |= alignment_summary(self.errors[scope.aligned])
             found |= {"aligned_objects": int(scope.aligned.sum()), "pair_milliseconds": self.pair_milliseconds}
+            if self.confidence is not None:
+                answers = self.confidence[scope.aligned]
+                found |= calibration(answers.ravel(), np.repeat(self.errors[scope.aligned], 2))
         if self.distances is not None:
             found |= retrieval_summary(self.distances, dataset.labels)
             found["query_milliseconds"] = self.query_milliseconds
@@ -119,7 +125,9 @@ def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: i
     pairs = [views.pair(index, protocol) for index in range(len(views))]
     started = time.perf_counter()
     seconds = _turned_views if protocol == "parts" else _encoded_views
-    pose, feature = seconds(model, first, pairs, trials, random_stream(views.seed, zlib.crc32(protocol.encode())))
+    pose, feature, confidence = seconds(
+        model, first, pairs, trials, random_stream(views.seed, zlib.crc32(protocol.encode()))
+    )
     second_seconds = (time.perf_counter() - started) / len(pairs)
     started = time.perf_counter()
     distances = feature_distances(feature, first.feature)
@@ -129,14 +137,15 @@ def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: i
         distances,
         pair_milliseconds=1000 * (first.seconds + second_seconds),
         query_milliseconds=1000 * (second_seconds + search_seconds),
+        confidence=torch.stack([first.confidence, confidence], dim=1).double().numpy() if trials == 1 else None,
     )
 
 
 def _turned_views(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
-) -> tuple[Pose, Float[Tensor, "n d"]]:
-    """Pose and feature of the turned part capsules (only the rotation of the poses is meant)."""
-    poses, features, rest = [], [], iter(pairs)
+) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
+    """Pose, feature and confidence of the turned part capsules (only the rotation of the poses is meant)."""
+    poses, features, confidences, rest = [], [], [], iter(pairs)
     for seen in first.batches:
         turn = stack([pair.turn for pair in islice(rest, len(seen))]).to(torch.float32)
         parse = turned_parts(model, seen, turn, trials, generator)
@@ -148,13 +157,14 @@ def _turned_views(
             )
         )
         features.append(parse.object.feature)
-    return concatenate(poses), torch.cat(features)
+        confidences.append(parse.probability.amax(dim=1))
+    return concatenate(poses), torch.cat(features), torch.cat(confidences)
 
 
 def _encoded_views(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
-) -> tuple[Pose, Float[Tensor, "n d"]]:
-    """Pose and feature of the second clouds."""
+) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
+    """Pose, feature and confidence of the second clouds."""
     second = encode_all(model, [pair.second for pair in pairs])
     poses, rest = [], iter(pairs)
     for seen, other in zip(first.batches, second.batches, strict=True):
@@ -162,7 +172,7 @@ def _encoded_views(
         poses_of_second = other.normalization.pose_to_user(parse.candidates)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
         poses.append(best_by_chamfer(seen.pose, poses_of_second, parse.probability, clouds, trials))
-    return concatenate(poses), second.feature
+    return concatenate(poses), second.feature, second.confidence
 
 
 def best_by_chamfer(

@@ -111,6 +111,7 @@ def _at_sizes_of(small: ModelConfig, paper: ModelConfig) -> ModelConfig:
             start=paper.object.start,
             choice=paper.object.choice,
             part_pose=paper.object.part_pose,
+            vote=paper.object.vote,
             look_grid=paper.object.look_grid,
         ),
     )

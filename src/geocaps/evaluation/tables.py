@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geocaps.evaluation.baselines import BASELINES
+from geocaps.evaluation.metrics import RIGHT_DEGREES, SURE
 from geocaps.evaluation.run import Evaluation
 
 _NOTHING = "–"
@@ -61,7 +62,11 @@ class Table:
 def tables(evaluation: Evaluation) -> list[Table]:
     """One table a protocol, with the baselines and the chance floors beside; one of what a single view tells."""
     result = evaluation.to_dict()
-    return [*(_protocol_table(name, evaluation, result) for name in evaluation.protocols), _single_view_table(result)]
+    found = [_protocol_table(name, evaluation, result) for name in evaluation.protocols]
+    stated = {name: row for name, row in result["protocols"].items() if "reliability" in row}
+    if stated:
+        found.append(_confidence_table(stated, result))
+    return [*found, _single_view_table(result)]
 
 
 def markdown(evaluation: Evaluation) -> str:
@@ -112,6 +117,16 @@ def _protocol_table(protocol: str, evaluation: Evaluation, result: Mapping[str, 
         rows.append(_row(f"chance: oracle best of {evaluation.settings.trials}", {"rae_mean": floor[best]}))
     title = f"Protocol {protocol}, {evaluation.dataset.name}"
     return Table(title, ("method", *_COLUMNS.values()), tuple(rows))
+
+
+def _confidence_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
+    """How far a stated confidence can be trusted."""
+    rows = [
+        (name, *(_NOTHING if row[key] is None else f"{100 * row[key]:.1f} %" for key in ("sure", "right_when_sure")))
+        for name, row in protocols.items()
+    ]
+    header = ("protocol", f"confidence ≥ {SURE}", f"of these within {RIGHT_DEGREES}°")
+    return Table(f"Stated confidence, {result['data']['name']}", header, tuple(rows))
 
 
 def _row(name: str, figures: Mapping[str, Any]) -> tuple[str, ...]:

@@ -63,11 +63,14 @@ class ObjectiveConfig:
     noise_to: float = 45.0  # degrees, at the end of the ramp
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
+    decompositions: Literal["own", "shared"] = "own"  # each sampling its own part capsules, or all the first one's
     reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
 
     def __post_init__(self) -> None:
         _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)
+        known = self.decompositions in ("own", "shared")
+        _require(known, "objective.decompositions must be own or shared", self.decompositions)
         for name, value in asdict(self.weights).items():
             _require(value >= 0, f"objective.weights.{name} must not be negative", value)
         if not self.weights.part and not self.weights.chamfer:

@@ -35,12 +35,14 @@ class StageLoss(nn.Module):
 
     @torch.no_grad()
     def part_capsules(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules | None:
-        """The frozen first layer's capsules ``[b, v, j]`` of every sampling: fresh decompositions in every step."""
+        """The frozen first layer's capsules ``[b, v, j]`` of every sampling, or of the first one for all."""
         if self.stage == "parts":
             return None
-        flat = points.flatten(0, 1)
+        decomposed = points[:, :1] if self.objective.decompositions == "shared" else points
+        flat = decomposed.flatten(0, 1)
         parts = self.model.parts(flat, self.model.parts.initial(flat, generator)).capsules
-        return parts.map(lambda tensor: tensor.unflatten(0, points.shape[:2]))
+        parts = parts.map(lambda tensor: tensor.unflatten(0, decomposed.shape[:2]))
+        return parts.map(lambda tensor: tensor.expand(-1, points.shape[1], *tensor.shape[2:]))
 
     def forward(
         self,
