@@ -79,7 +79,7 @@ def test_best_of_trials_is_never_worse_by_much_and_always_labelled(model, shapes
     assert "best of 10 by Chamfer" in tables(chosen)[0].rows[0][0]
     assert figures["protocols"]["resampled"]["chance"]["rae_oracle_best_of_10"] == pytest.approx(0.354, abs=0.001)
     one = result.to_dict()["protocols"]["resampled"]
-    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"]
+    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"] + 0.1
     assert figures["protocols"]["resampled"]["top1"] == one["top1"]
 
 
