@@ -44,8 +44,10 @@ def rows(base: TrainConfig) -> dict[str, TrainConfig]:
 
     by_reconstruction = replace(
         model(choice="reconstruction"),
-        objective=ObjectiveConfig(weights=ObjectiveWeights(part=0.0, chamfer=10.0), reuse=4, target_points=256),
+        objective=ObjectiveConfig(weights=ObjectiveWeights(part=0.0, chamfer=10.0), target_points=256),
     )
+    reused = replace(base.objective, decomposed=1.0, reuse=4)
+    parts_alone = replace(model(look_grid=0), objective=reused)
     return {
         "cpu preset": base,
         "choice by reconstruction, the paper's objective": by_reconstruction,
@@ -54,8 +56,8 @@ def rows(base: TrainConfig) -> dict[str, TrainConfig]:
         "no Chamfer, targets T alone": weights(part=0.05, chamfer=0.0),
         "Chamfer and targets T": weights(part=0.05),
         "both views see one decomposition": objective(decompositions="shared"),
-        "no reuse of decompositions": objective(reuse=1),
-        "parts alone, no grid of points": model(look_grid=0),
+        "all objects decomposed, each used four times": replace(base, objective=reused),
+        "parts alone, no grid of points": parts_alone,
         "one vote": model(voting_steps=1),
         "three votes": model(voting_steps=3),
         "only the winner led on": model(leading=1),

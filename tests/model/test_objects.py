@@ -228,3 +228,23 @@ def test_gradients_are_finite_for_degenerate_clouds(name):
         loss.backward()
         assert torch.isfinite(loss)
         assert all(torch.isfinite(p.grad).all() for p in model.object.parameters() if p.grad is not None)
+
+
+def test_objects_without_parts_are_seen_by_their_points_alone(tiny):
+    """The first m of a batch are decomposed: they are seen as ever, the others as with part embeddings of 0."""
+    points = two_samplings()
+    with torch.no_grad():
+        parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
+        views = capsules(3, 2, seed=1).pose
+        whole = tiny.object.percept_vote(tiny.object.observe(parts, points), views)
+        some = tiny.object.percept_vote(tiny.object.observe(parts[:2], points), views)
+        tiny.object.feature_network.embed[-1].second.weight.zero_()
+        tiny.object.feature_network.embed[-1].second.bias.fill_(-1e6)
+        nothing = tiny.object.percept_vote(tiny.object.observe(parts, points), views)
+    torch.testing.assert_close(some[:2], whole[:2])
+    torch.testing.assert_close(some[2], nothing[2])
+    weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
+    terms = agreement_objective(tiny, points, parts[:2], weights, generator())
+    assert {name: len(term) for name, term in terms.items()} == {
+        "choice": 3, "pose": 3, "contrast": 3, "part": 2, "chamfer": 2,
+    }  # fmt: skip

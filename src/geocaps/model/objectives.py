@@ -113,7 +113,9 @@ def agreement_objective(
     generator: torch.Generator,
     target_points: int | None = None,
 ) -> Terms:
-    """Two independent samplings A and B of each object, in one world frame, with their decompositions ``[b, 2, j]``.
+    """Two independent samplings A and B of each object, in one world frame, with their decompositions ``[m, 2, j]``.
+
+    Where m < b only the first m objects were decomposed: they alone are reconstructed, the others seen by points alone.
 
     Both go the way of inference, from every principal start. Their choices must agree (``choice``), matching starts
     must be led to one pose (``pose``), the two features must be closer than those of other objects (``contrast``), and
@@ -142,5 +144,6 @@ def agreement_objective(
     }
     if weights.contrast:
         terms["contrast"] = contrast(feature_a, feature_b, layer.contrast_log_scale.exp())
-    capsule = Capsules(led_a[:, 0], scaled_to_one((feature_a + feature_b) / 2))
-    return terms | reconstruction_terms(model, points[:, 0], capsule, weights, generator, target_points)
+    capsule = Capsules(led_a[:, 0], scaled_to_one((feature_a + feature_b) / 2))[: len(parts.feature)]
+    cloud = points[: len(parts.feature), 0]
+    return terms | reconstruction_terms(model, cloud, capsule, weights, generator, target_points)

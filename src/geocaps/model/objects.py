@@ -22,7 +22,8 @@ from geocaps.se3 import Pose
 class ObservedObject:
     """The O of section 3.2: what the viewpoints look at.
 
-    ``parts`` is ``[b, v, j]``: v = 1 when all viewpoints see one decomposition, v = K when each sees its own.
+    ``parts`` is ``[m, v, j]``: v = 1 when all viewpoints see one decomposition, v = K when each sees its own. Where
+    m < b, only the first m objects were decomposed; the others are seen by their points alone (training).
     ``points`` are seen beside the parts where the configuration says so.
     """
 
@@ -44,7 +45,7 @@ class Perceived:
 class ObjectVote(nn.Module):
     """Q or F of section 3.4: ``project(maxpool_j embed(v_j | z))``.
 
-    Past the paper, with ``look_grid``, the grid that the points fill in the same frame is seen beside the parts.
+    Past the paper, with ``look_grid``, what is seen of the points from the same viewpoint stands beside the parts.
     """
 
     def __init__(self, config: ObjectConfig, part_feature: int, outputs: int) -> None:
@@ -54,15 +55,20 @@ class ObjectVote(nn.Module):
         self.embed = embedding(part_feature + pose_inputs, config.width, config.blocks)
         pooled = config.width
         if config.look_grid:
-            self.look = Look(config.look_grid, config.look_channels, config.look_width)
             pooled += config.look_width
         self.project = projection(pooled, config.width, config.blocks, outputs)
 
-    def forward(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k outputs"]:
-        parts = observed.parts.observed_from(viewpoints[:, :, None])
+    def forward(
+        self, observed: ObservedObject, viewpoints: Pose, look: Float[Tensor, "b k w"] | None
+    ) -> Float[Tensor, "b k outputs"]:
+        decomposed = len(observed.parts.feature)
+        parts = observed.parts.observed_from(viewpoints[:decomposed, :, None])
         pooled = self.embed(_part_input(parts, self.config.part_pose)).amax(dim=-2)
-        if observed.points is not None:
-            pooled = torch.cat([pooled, self.look(viewpoints.observe(observed.points))], dim=-1)
+        if decomposed < len(viewpoints.wxyz):
+            # Embeddings are not negative: no part adds 0 to the maximum, as one with R = 0 does in the first layer.
+            pooled = nn.functional.pad(pooled, (0, 0, 0, 0, 0, len(viewpoints.wxyz) - decomposed))
+        if look is not None:
+            pooled = torch.cat([pooled, look], dim=-1)
         return self.project(pooled)
 
 
@@ -83,13 +89,15 @@ def _part_input(parts: Capsules, part_pose: str) -> Float[Tensor, "b k j inputs"
 class PartsToObject(nn.Module):
     """The second layer: voting networks Q and F, and the J part decoders G.
 
-    Where starts are chosen by agreement, Q has an eighth output: the score of the viewpoint that it votes from.
+    Where starts are chosen by agreement, Q has an eighth output: the score of the viewpoint that it votes from. Q and F
+    look at the grid of points through the same network: telling objects apart helps to tell viewpoints apart.
     """
 
     def __init__(self, config: ObjectConfig, parts: PartsConfig) -> None:
         super().__init__()
         self.config = config
         self.scores_starts = config.choice == "agreement"
+        self.look = Look(config.look_grid, config.look_channels, config.look_width) if config.look_grid else None
         self.pose_network = ObjectVote(config, parts.feature, 8 if self.scores_starts else 7)
         self.feature_network = ObjectVote(config, parts.feature, config.feature)
         self.decoder = ParallelDecoders(
@@ -104,15 +112,20 @@ class PartsToObject(nn.Module):
         """What viewpoints will see of part capsules ``[b, v, j]`` and the points they came from."""
         return ObservedObject(parts, points if self.config.look_grid else None)
 
+    def _looked(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k w"] | None:
+        if self.look is None or observed.points is None:
+            return None
+        return self.look(viewpoints.observe(observed.points))
+
     def pose_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k 7"]:
         """``Δz = Q(V|z)``, raw."""
-        return self._vote(self.pose_network(observed, viewpoints))
+        return self._vote(self.pose_network(observed, viewpoints, self._looked(observed, viewpoints)))
 
     def scored_pose_vote(
         self, observed: ObservedObject, viewpoints: Pose
     ) -> tuple[Float[Tensor, "b k 7"], Float[Tensor, "b k"]]:
         """The vote and the score of each viewpoint."""
-        out = self.pose_network(observed, viewpoints)
+        out = self.pose_network(observed, viewpoints, self._looked(observed, viewpoints))
         return self._vote(out), out[..., 7]
 
     def _vote(self, out: Float[Tensor, "b k outputs"]) -> Float[Tensor, "b k 7"]:
@@ -127,7 +140,7 @@ class PartsToObject(nn.Module):
 
     def percept_vote(self, observed: ObservedObject, viewpoints: Pose) -> Float[Tensor, "b k d"]:
         """``f = F(V|z)``."""
-        return self.feature_network(observed, viewpoints)
+        return self.feature_network(observed, viewpoints, self._looked(observed, viewpoints))
 
     def perceive(self, observed: ObservedObject, starts: Starts) -> Perceived:
         """Every start is scored and voted from; the leading ones are led on by Q and seen from by F (ours).

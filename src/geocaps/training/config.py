@@ -64,11 +64,15 @@ class ObjectiveConfig:
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
     decompositions: Literal["own", "shared"] = "own"  # each sampling its own part capsules, or all the first one's
+    decomposed: float = 1.0  # share of a batch's objects that get part capsules; the others are seen by points alone
     reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
 
     def __post_init__(self) -> None:
         _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)
+        _require(0 < self.decomposed <= 1, "objective.decomposed must lie in (0, 1]", self.decomposed)
+        if self.decomposed < 1 and self.reuse > 1:
+            raise ConfigError("objective.reuse is for batches that are wholly decomposed: then decomposed must be 1")
         known = self.decompositions in ("own", "shared")
         _require(known, "objective.decompositions must be own or shared", self.decompositions)
         for name, value in asdict(self.weights).items():
@@ -151,6 +155,11 @@ class TrainConfig:
                 "a choice by agreement is trained by the agreement objective, and only by it"
             )
 
+        if self.objective.decomposed < 1 and not (agreement and self.model.object.look_grid):
+            raise ConfigError(
+                "objective.decomposed below 1 needs the agreement objective and a grid of points "
+                "(model.object.look_grid): without them an object that is not decomposed is not seen at all"
+            )
         shared = self.object.accumulate * self.objective.reuse
         _require(
             self.object.batch % shared == 0,

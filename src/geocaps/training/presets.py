@@ -40,11 +40,11 @@ _CPU = TrainConfig(
     objective=ObjectiveConfig(
         kind="agreement",
         weights=ObjectiveWeights(part=0.0, chamfer=10.0, choice=1.0, pose=1.0, contrast=1.0),
-        reuse=4,
+        decomposed=0.125,
         target_points=256,
     ),
     object_augmentation=Augmentation(
-        stretch=1.25, noise_share=0.2, outlier_share=0.1, crop_share=0.1, density_share=0.1
+        stretch=1.25, noise_share=0.15, outlier_share=0.1, crop_share=0.05, density_share=0.1
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -35,10 +36,11 @@ class StageLoss(nn.Module):
 
     @torch.no_grad()
     def part_capsules(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules | None:
-        """The frozen first layer's capsules ``[b, v, j]`` of every sampling, or of the first one for all."""
+        """The frozen first layer's capsules ``[m, v, j]`` of the first m objects: of every sampling or of the first."""
         if self.stage == "parts":
             return None
-        decomposed = points[:, :1] if self.objective.decompositions == "shared" else points
+        decomposed = points[: math.ceil(self.objective.decomposed * len(points))]
+        decomposed = decomposed[:, :1] if self.objective.decompositions == "shared" else decomposed
         flat = decomposed.flatten(0, 1)
         parts = self.model.parts(flat, self.model.parts.initial(flat, generator)).capsules
         parts = parts.map(lambda tensor: tensor.unflatten(0, decomposed.shape[:2]))
