@@ -14,12 +14,15 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import align, bench, data, demo, train
+    from geocaps.cli import align, bench, canonical, data, demo, encode, parts, train
     from geocaps.cli import eval as evaluation
 
     return {
         "demo": demo.demo,
         "align": align.align,
+        "canonical": canonical.canonical,
+        "parts": parts.parts,
+        "encode": encode.encode,
         "train": train.train,
         "eval": evaluation.evaluate,
         "bench": bench.bench,
