@@ -14,7 +14,7 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import align, bench, canonical, data, demo, encode, parts, train
+    from geocaps.cli import align, bench, canonical, data, demo, encode, index, parts, train, view
     from geocaps.cli import eval as evaluation
 
     return {
@@ -23,9 +23,11 @@ def commands() -> dict[str, Any]:
         "canonical": canonical.canonical,
         "parts": parts.parts,
         "encode": encode.encode,
+        "view": view.view,
         "train": train.train,
         "eval": evaluation.evaluate,
         "bench": bench.bench,
+        "index": {"add": index.add, "search": index.search, "info": index.info, "remove": index.remove},
         "data": {"info": data.info, "pack": data.pack, "download": data.download},
     }
 
