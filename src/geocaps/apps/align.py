@@ -26,6 +26,7 @@ POLISH_POINTS = 4096
 _LINE = 1e-4
 """A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 _TIE = 0.25
+_SHOWN = 512
 
 
 class Alternative(NamedTuple):
@@ -36,7 +37,7 @@ class Alternative(NamedTuple):
     scale: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignment:
     """Where cloud A lies in the frame of cloud B: ``x_b = scale · R · x_a + t``, in the user's units."""
 
@@ -53,6 +54,23 @@ class Alignment:
     """From 0 to 1: the mean of ``overlap`` times the probability of this pose among all that were considered."""
     alternatives: list[Alternative]
     """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
+    shown: tuple[Float64[np.ndarray, "k 3"], Float64[np.ndarray, "l 3"]]
+    """Some points of A and of B as they came, for a picture."""
+
+    def __repr__(self) -> str:
+        translation = ", ".join(f"{value:.6g}" for value in self.pose.translation.tolist())
+        wxyz = ", ".join(f"{value:.6f}" for value in self.pose.wxyz.tolist())
+        scale = "" if self.scale == 1 else f", scale {self.scale:.6g}"
+        doubt = f", AMBIGUOUS: {len(self.alternatives)} alternatives" if self.ambiguous else ""
+        return (
+            f"Alignment(T_b_a: translation ({translation}), wxyz ({wxyz}){scale}; error {self.error:.4g}, overlap "
+            f"{self.overlap[0]:.0%} of A and {self.overlap[1]:.0%} of B, confidence {self.confidence:.2f}{doubt})"
+        )
+
+    def _repr_html_(self) -> str:
+        from geocaps.apps.notebook import alignment_html
+
+        return alignment_html(self)
 
     @property
     def ambiguous(self) -> bool:
@@ -83,6 +101,7 @@ class Alignment:
                 Alternative(_inverse(pose, scale), confidence, 1 / scale)
                 for pose, confidence, scale in self.alternatives
             ],
+            shown=(self.shown[1], self.shown[0]),
         )
 
 
@@ -159,10 +178,16 @@ def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model |
         poses = Pose.from_rotation(torch.from_numpy(motions.rotation), torch.from_numpy(translation))
         return [poses[index] for index in range(len(motions))], factor
 
-    return _result(found, *to_user(found.motions), unit_b)
+    return _result(found, *to_user(found.motions), unit_b, (_thumbnail(a), _thumbnail(b)))
 
 
-def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float) -> Alignment:
+def _thumbnail(cloud: _Prepared) -> Float64[np.ndarray, "k 3"]:
+    return cloud.points[evenly(min(len(cloud.points), _SHOWN), len(cloud.points))]
+
+
+def _result(
+    found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float, shown: tuple[np.ndarray, np.ndarray]
+) -> Alignment:
     fit = float(np.mean(found.overlap))
     share = found.probability * fit
     return Alignment(
@@ -174,6 +199,7 @@ def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float
         alternatives=[
             Alternative(pose, float(p), float(s)) for pose, p, s in zip(poses[1:], share[1:], scales[1:], strict=True)
         ],
+        shown=shown,
     )
 
 
