@@ -37,7 +37,7 @@ class Hit:
     scale: float
     """How many times larger the query is: near 1 for objects of one size in the same units."""
     id: str
-    """Hash of its content."""
+    """SHA-256 of its content."""
     points: Float64[np.ndarray, "n 3"] = field(repr=False)
     """Some of its points, in its own coordinates and units."""
 

@@ -27,7 +27,7 @@ QUANTUM = 1 / 32767
 class Row:
     """One object of an index."""
 
-    id: str  # hash of its content
+    id: str  # SHA-256 of its content
     name: str
     path: str | None
     class_name: str | None

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from geocaps.apps.clouds import Cloud, Source, as_cloud
+from geocaps.apps.weights import sha256_of
 from geocaps.errors import InvalidInputError
 from geocaps.points.datasets import PointDataset
 from geocaps.points.datasets.base import UNLABELLED
 from geocaps.points.datasets.folder import list_items
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Entry:
     path: str | None
     class_name: str | None
     digest: Callable[[], str]
-    """Hash of the content: of a file its bytes, of an array its points."""
+    """SHA-256 of the content: of a file its bytes, of an array its points."""
     cloud: Callable[[int], Cloud]
     """The checked cloud, given the fewest points it may have."""
 
@@ -106,18 +105,14 @@ def _of_dataset(dataset: PointDataset, index: int) -> Entry:
 
 
 def _points_digest(cloud: Cloud) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(cloud.points, dtype=np.float64).tobytes(), digest_size=16).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(cloud.points, dtype=np.float64).tobytes()).hexdigest()
 
 
 def _file_digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+    # Opening a pipe or a device would wait for ever.
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is not a regular file: copy its content to one first")
     try:
-        # Opening a pipe or a device would wait for ever.
-        if not path.is_file():
-            raise InvalidInputError(f"{path} is not a regular file: copy its content to one first")
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+        return sha256_of(path)
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror or error}") from error
-    return digest.hexdigest()
