@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from geocaps.apps.canonical import Canonical, canonical
     from geocaps.apps.encode import Encoding, Model, load, untrained
     from geocaps.apps.encode_files import EncodedFiles, encode_files
-    from geocaps.apps.parts import Decomposition, parts
     from geocaps.apps.index import Index
+    from geocaps.apps.parts import Decomposition, parts
     from geocaps.errors import GeocapsError
     from geocaps.se3 import Pose
 
