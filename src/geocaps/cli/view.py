@@ -41,13 +41,13 @@ def view(
     if len(files) > 1 and export is not None:
         raise UsageError(f"--export writes one object, and {len(files)} files were given: name one")
     from geocaps.apps.encode import load
-    from geocaps.viewer.clouds import embedded_cloud, file_cloud
+    from geocaps.viewer.clouds import EXAMPLE, embedded_cloud, file_cloud
 
     loaded = load(model)
     minimum = loaded.config.parts.parts
     clouds = [file_cloud(path, minimum) for path in files]
     if export is not None:
-        from geocaps.viewer.export import EXAMPLE, export_page
+        from geocaps.viewer.export import export_page
 
         cloud = clouds[0] if clouds else embedded_cloud(EXAMPLE, minimum)
         size = export_page(export, loaded, cloud)

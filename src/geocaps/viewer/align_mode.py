@@ -30,7 +30,7 @@ class AlignMode:
         with gui.add_folder("Align two clouds", visible=False) as self.panel:
             options = (CURRENT, *page.shared.names)
             self.a = gui.add_dropdown("A (orange)", options, initial_value=CURRENT)
-            self.b = gui.add_dropdown("B (blue)", options, initial_value=options[1])
+            self.b = gui.add_dropdown("B (blue)", options, initial_value=page.shared.first)
             self.scale = gui.add_checkbox("find the scale too", False)
             self.start = gui.add_button("Align A to B")
             self.ways = gui.add_dropdown("way", ("1",), visible=False)

@@ -23,6 +23,8 @@ MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000
 SHOWN_POINTS = 4096
 """Points of a cloud that are kept: enough to look at, few enough to encode while a slider moves."""
+EXAMPLE = "chair 1"
+"""The embedded object that is shown when nothing is asked for."""
 SHAPES_SHOWN = 3
 """Objects of each procedural class in the list."""
 

@@ -15,13 +15,12 @@ import torch
 
 from geocaps.apps.drawing import part_colors
 from geocaps.apps.encode import Model
-from geocaps.errors import InvalidInputError
+from geocaps.points.io.scene import check_target, write_whole
 from geocaps.se3 import Pose
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.session import ObjectSession
 from geocaps.viewer.texts import css_color
 
-EXAMPLE = "chair 1"
 _STEP = 1e-4
 """Coordinates are kept to this, in radii of the object: a tenth of a pixel on a large screen, in two bytes each."""
 
@@ -29,19 +28,9 @@ _STEP = 1e-4
 def export_page(path: str | os.PathLike[str], model: Model, cloud: ShownCloud) -> int:
     """Write the page of a cloud (whole, or not at all) and return its size in bytes."""
     path = Path(path)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInputError(f"cannot write {path}: the name of the page must end in .html")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist")
+    check_target(path, (".html", ".htm"))
     page = page_of(model, cloud).encode()
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(page)
-        os.replace(beside, path)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, page)
     return len(page)
 
 

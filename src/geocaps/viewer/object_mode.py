@@ -225,8 +225,8 @@ class ObjectMode:
             "part": session.part,
             "part_feature": [round(value, 4) for value in session.part_feature(session.part).tolist()],
             "iteration": self.iteration.value,
-            "first_input_point": np.round(self.picture.points[0], 3).tolist(),
-            "first_canonical_point": np.round(canonical[0], 3).tolist(),
+            "first_input_point": _rounded(self.picture.points[0]),
+            "first_canonical_point": _rounded(canonical[0]),
             "shown": [key for key, switch in self.switches.items() if switch.value],
             "viewpoints": None if votes is None else len(votes.viewpoints.wxyz),
         }
@@ -236,3 +236,7 @@ class ObjectMode:
 
     def record(self) -> dict[str, Any]:
         return saving.object_record(self.session.now)
+
+
+def _rounded(point: np.ndarray) -> list[float]:
+    return [round(float(value), 3) for value in point]

@@ -39,10 +39,10 @@ class Page:
         self.canvas = Canvas(client)
         self.upload = gui.add_upload_button("Open a file", mime_type=",".join(sorted(SUFFIXES)))
         gui.add_html(texts.DROP_ZONE)
-        self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.names[0])
+        self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
         self.message = gui.add_html(texts.notice("loading"))
         self.mode_buttons = gui.add_button_group("mode", MODES)
-        first = shared.cloud(shared.names[0])
+        first = shared.cloud(shared.first)
         generator = torch.Generator().manual_seed(seed)
         self.object = ObjectMode(self, first, generator)
         self.align = AlignMode(self)
@@ -57,7 +57,7 @@ class Page:
         self.choice.on_update(self.guarded(self._chosen))
         self.mode_buttons.on_click(self.guarded(lambda: self.switch(self.mode_buttons.value)))
         client.scene.on_click()(self._clicked)
-        self.canvas.look(4.6)
+        self.canvas.look(3.9)
         with self.lock:
             self.switch(MODES[0])
             self.say_opened(first)
@@ -159,9 +159,7 @@ class Page:
         try:
             seen = self.client.get_render(height, width, transport_format="png", timeout=_PNG_WAIT)
         except TimeoutError:
-            raise InvalidInputError(
-                "the browser sent no picture: bring its window to the front, try again"
-            ) from None
+            raise InvalidInputError("the browser sent no picture: bring its window to the front, try again") from None
         self._download("png", saving.png_bytes(seen))
 
     def _save_ply(self) -> None:

@@ -23,8 +23,8 @@ LAYERS = {
     "surfaces": ("part surfaces", False),
     "part_frames": ("part frames", False),
     "object_frame": ("canonical frame", True),
-    "from_parts": ("reconstruction from parts", False),
-    "from_object": ("reconstruction from the object capsule", False),
+    "from_parts": ("decoded from parts", False),
+    "from_object": ("decoded from object", False),
 }
 """The switches: name, what the page calls it, whether it is on at first."""
 _POINT = 0.018
@@ -40,7 +40,6 @@ class Canvas:
         self._client = client
         self._nodes: dict[str, Any] = {}
         self._scene.set_up_direction("+y")
-        self._scene.world_axes.visible = False
 
     def group(self, name: str, visible: bool) -> None:
         if name in self._nodes:
@@ -81,7 +80,7 @@ class Canvas:
             node.batched_wxyzs, node.batched_positions, node.visible = wxyz, places, visible
             return
         self._nodes[name] = self._scene.add_batched_axes(
-            name, wxyz, places, axes_length=size, axes_radius=size / 14, visible=visible
+            name, wxyz, places, axes_length=size, axes_radius=size / 30, visible=visible
         )
 
     def label(self, name: str, text: str, at: np.ndarray) -> None:
@@ -99,7 +98,7 @@ class Canvas:
     def look(self, distance: float) -> None:
         """The camera in front of everything, a little above."""
         self._client.camera.up_direction = (0.0, 1.0, 0.0)
-        self._client.camera.position = (0.0, 0.32 * distance, distance)
+        self._client.camera.position = (0.0, 0.35 * distance, distance)
         self._client.camera.look_at = (0.0, 0.0, 0.0)
 
 

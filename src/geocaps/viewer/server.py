@@ -32,6 +32,8 @@ class Viewer:
         self.pages: dict[int, Page] = {}
         self.server: ViserServer = viser.ViserServer(host, free_port(host, port), label="geocaps", verbose=False)
         self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        self.server.scene.world_axes.visible = False
+        self.server.gui.main_panel.dock_right()
         self.server.on_client_connect(self._connected)
         self.server.on_client_disconnect(self._disconnected)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from geocaps.apps.encode import Model
-from geocaps.viewer.clouds import ShownCloud, embedded_cloud, embedded_names
+from geocaps.viewer.clouds import EXAMPLE, ShownCloud, embedded_cloud, embedded_names
 from geocaps.viewer.principal import Principal, embedded_principal
 
 
@@ -27,6 +27,11 @@ class Shared:
     def minimum(self) -> int:
         """Points that a cloud must have."""
         return self.model.config.parts.parts
+
+    @property
+    def first(self) -> str:
+        """What a browser shows at first."""
+        return next(iter(self.files), EXAMPLE)
 
     @property
     def names(self) -> tuple[str, ...]:
