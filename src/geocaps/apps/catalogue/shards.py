@@ -154,10 +154,12 @@ class StoredShard:
         return [Failure(**one) for one in json.loads(str(self._archive["failed"]))]
 
     def column(self, name: str) -> np.ndarray:
-        """``[count, ...]``; of the labels, all of them one after the other."""
+        """``[count, ...]``; of the labels, all of them one after the other. Only where there are rows."""
         return self._archive[name]
 
     def rows(self) -> Iterator[Row]:
+        if self.count == 0:
+            return
         columns = {name: self.column(name) for name in COLUMNS if name != RAGGED}
         pieces = np.split(self.column(RAGGED), np.cumsum(columns["points"])[:-1])
         for index, labels in enumerate(pieces):
