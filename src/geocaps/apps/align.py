@@ -153,8 +153,8 @@ def _checked(source: Source, name: str) -> _Prepared:
 
 def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
     """At most as many points as are used, each place once, in an order that does not depend on the given one."""
-    points = cloud.points[canonical_order(cloud.points)].astype(np.float64)
-    points = points[evenly(min(len(points), POLISH_POINTS), len(points))]
+    order = canonical_order(cloud.points)
+    points = cloud.points[order[evenly(min(len(order), POLISH_POINTS), len(order))]].astype(np.float64)
     _, first = np.unique(points, axis=0, return_index=True)
     return points[np.sort(first)]
 
