@@ -75,7 +75,7 @@ def test_polish_makes_it_closer():
     assert max(errors[False]) < 3
 
 
-@pytest.mark.parametrize("counts", [(100, 100_000), (300, 2000), (5000, 5000)])
+@pytest.mark.parametrize("counts", [(100, 100_000), (1_000_000, 100), (300, 2000), (5000, 5000)])
 def test_counts_may_differ(counts):
     truth = motion(6)
     result = align(sample("chair", counts[0], 1), truth.apply(sample("chair", counts[1], 2)))
@@ -206,6 +206,17 @@ def test_confidence_falls_with_the_overlap():
     assert part.overlap[0] < 0.75
     assert part.overlap[1] > 0.9
     assert align(a, sample("airplane")).confidence < 0.5
+
+
+def test_little_overlap_is_called_uncertain():
+    """Opposite ends of one object, which share a tenth of it; and two objects that share nothing."""
+    a, b = sample("car", 2000, 1), sample("car", 2000, 2)
+    along = a[:, 0].sort().values
+    left, right = a[a[:, 0] < along[1100]], b[b[:, 0] > along[900]]
+    assert align(left, motion(18).apply(right)).uncertain
+    assert align(a, sample("teapot")).uncertain
+    assert not align(a, motion(18).apply(b)).uncertain
+    assert not align(a, motion(18).apply(crop_half_space(b, 0.7, generator())[0])).uncertain
 
 
 # ── refusals and corner cases ─────────────────────────────────────────────────────────────────────────────────────────

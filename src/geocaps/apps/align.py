@@ -26,6 +26,8 @@ POLISH_POINTS = 4096
 _LINE = 1e-4
 """A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 _TIE = 0.25
+_LOW = 0.5
+"""Confidence below which a result is called uncertain."""
 _SHOWN = 512
 
 
@@ -76,6 +78,11 @@ class Alignment:
     def ambiguous(self) -> bool:
         """Whether another pose is nearly as good as this one, as for anything symmetric."""
         return any(other.confidence >= _TIE * self.confidence for other in self.alternatives)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the confidence is low: little of the clouds overlaps, or other poses are as good, or both."""
+        return self.confidence < _LOW
 
     @property
     def matrix(self) -> Float64[np.ndarray, "4 4"]:
