@@ -22,6 +22,7 @@ import geocaps
 from geocaps.apps.catalogue import formats
 from geocaps.apps.catalogue.items import Item, find_items
 from geocaps.apps.catalogue.local import run_local
+from geocaps.apps.catalogue.on_ray import run_ray
 from geocaps.apps.encode_files import _check_call
 from geocaps.apps.weights import Weights, find_weights
 from geocaps.errors import CheckpointError, EncodingError, InvalidInputError, MissingExtraError, UsageError
@@ -344,8 +345,15 @@ def test_ray_gives_the_same_bytes_although_a_worker_is_killed(local_ray, folder,
     out = tmp_path / "out.parquet"
     report = geocaps.encode_files(folder, out, weights=weights, engine="ray", shard=1, on_object=kill_a_worker)
     assert killed
+    assert not killed[0].is_running()
     assert report.objects == 12
     assert out.read_bytes() == whole["parquet"]
+
+
+def test_a_machine_with_other_weights_is_named(local_ray, folder, weights):
+    items = tuple(find_items([folder / "mug"]))
+    with pytest.raises(EncodingError, match="every machine needs the same weights"):
+        list(run_ray([items], Weights(str(weights), "0" * 64), None))
 
 
 def is_working(process):

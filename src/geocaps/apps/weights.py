@@ -12,7 +12,7 @@ from pathlib import Path
 
 from geocaps.apps.encode import Model, load
 from geocaps.errors import CheckpointError
-from geocaps.training.checkpoint import WEIGHTS, find_checkpoint
+from geocaps.training.checkpoint import CONFIG, WEIGHTS, find_checkpoint
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ def find_weights(folder: str | os.PathLike[str] | None = None) -> Weights:
         try:
             sha256 = sha256_of(place / WEIGHTS)
         except OSError as error:
-            raise CheckpointError(f"cannot read {place / WEIGHTS}: {error.strerror or error}") from error
+            raise CheckpointError(
+                f"cannot read {place / WEIGHTS} ({error.strerror or error}); a checkpoint is a folder with {CONFIG} "
+                f"and {WEIGHTS}"
+            ) from error
     return Weights(None if folder is None else os.path.abspath(folder), sha256)
 
 

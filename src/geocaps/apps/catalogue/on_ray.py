@@ -6,9 +6,10 @@ compared by checksum). Rows travel back to this process, which alone writes: no 
 
 from __future__ import annotations
 
-import io
+import logging
 import os
 import pickle
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,23 +38,24 @@ def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> I
 
     # As bytes: Ray would look into Python objects to find columns for them.
     tasks = [{"index": index, "items": pickle.dumps(items)} for index, items in enumerate(shards)]
-
-    def encode(task: dict[str, Any]) -> dict[str, Any]:
-        shard = encode_items(pickle.loads(task["items"]), weights)
-        return {"index": task["index"], "shard": pickle.dumps(shard)}
-
     with _connected(workers), _quiet():
         # A block for each shard: shards are given out one by one, to whoever is free.
         data = ray.data.from_items(tasks, override_num_blocks=len(tasks))
-        results = data.map(encode, num_cpus=1, ray_remote_args_fn=lambda: {"max_retries": _RETRIES})
+        results = data.map(_encode, fn_kwargs={"weights": weights}, num_cpus=1, max_retries=_RETRIES)
         try:
             for result in results.iter_rows():
-                yield shards[result["index"]], pickle.load(io.BytesIO(result["shard"]))
+                yield shards[result["index"]], pickle.loads(result["shard"])
         except ray.exceptions.RayError as error:
             raise EncodingError(
-                f"Ray gave up ({_first_line(error)}); what is done is kept: run again to go on, "
+                f"Ray gave up ({_last_line(error)}); what is done is kept: run again to go on, "
                 "or with the engine 'local', which finds a file that ends its reader"
             ) from error
+
+
+def _encode(task: dict[str, Any], weights: Weights) -> dict[str, Any]:
+    """One shard, in a Ray worker."""
+    shard = encode_items(pickle.loads(task["items"]), weights)
+    return {"index": task["index"], "shard": pickle.dumps(shard)}
 
 
 @contextmanager
@@ -75,17 +77,23 @@ def _connected(workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Ray Data's own progress bars: ours is the one that is shown."""
+    """Without Ray Data's own progress bars and log: ours is the one that is shown."""
     from ray.data import DataContext
 
-    context = DataContext.get_current()
-    before = context.enable_progress_bars
+    context, log = DataContext.get_current(), logging.getLogger("ray.data")
+    bars, level = context.enable_progress_bars, log.level
     context.enable_progress_bars = False
+    log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Ray 2.64 will want another spelling of max_retries, which older ones do not know.
+            warnings.filterwarnings("ignore", message=".*ray_remote_args.*")
+            yield
     finally:
-        context.enable_progress_bars = before
+        context.enable_progress_bars = bars
+        log.setLevel(level)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+def _last_line(error: Exception) -> str:
+    """Of a traceback from another machine, what it comes to."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1][:500]
