@@ -25,7 +25,7 @@ TABLE = "objects"
 FORMAT = "1"
 APPROXIMATE_FROM = 50_000
 """From so many objects on, an approximate vector index answers in place of a comparison with every feature."""
-_PROBES, _REFINE = 32, 20
+_PROBES, _REFINE = 64, 40
 """Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
 _FORMAT_KEY, _WEIGHTS_KEY = b"geocaps.index.format", b"geocaps.index.weights"
 
@@ -144,11 +144,9 @@ class Store:
         """Joins small files and brings the vector index up to date; makes it once the table is large."""
         with self._told("tidied"):
             if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
-                from lancedb.index import IvfPq
+                from lancedb.index import IvfRq
 
-                self.table.create_index(
-                    "feature", config=IvfPq(distance_type="l2", num_sub_vectors=self.dimension // 8)
-                )
+                self.table.create_index("feature", config=IvfRq(distance_type="l2"))
             self.table.optimize()
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,14 +155,23 @@ class Store:
         """The table, checked; None where there is none yet."""
         if self._table is None and self._may_be_there():
             with self._told("opened"):
-                database = self._database()
-                if TABLE in database.table_names():
-                    self._table = self._checked(database.open_table(TABLE))
+                try:
+                    table = self._database().open_table(TABLE)
+                except (ValueError, FileNotFoundError) as error:
+                    # Object storage has no folders to look into first.
+                    if self._is_remote and "not found" in str(error):
+                        return None
+                    raise
+                self._table = self._checked(table)
         return self._table
+
+    @property
+    def _is_remote(self) -> bool:
+        return "://" in self.where
 
     def _may_be_there(self) -> bool:
         """Whether an index is at a local path. What is something else is never written into."""
-        if "://" in self.where:
+        if self._is_remote:
             return True
         folder = Path(self.where)
         if not folder.exists():
