@@ -74,7 +74,7 @@ def test_uploads_are_bounded(tmp_path, monkeypatch):
     with pytest.raises(FileFormatError, match="is not read"):
         check_upload("a.exe", 1)
     monkeypatch.setattr(clouds, "MAX_UPLOAD_POINTS", 50)
-    with pytest.raises(InvalidInputError, match="a.ply has 51 points; the page takes 50"):
+    with pytest.raises(InvalidInputError, match=r"a.ply has 51 points; the page takes 50"):
         uploaded_cloud("a.ply", ply(tmp_path, np.random.default_rng(0).normal(size=(51, 3))), 16)
 
 

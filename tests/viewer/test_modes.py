@@ -46,7 +46,7 @@ def test_both_clouds_are_in_sight_before_and_after(pair):
 
 def test_trimmed_distance_is_that_of_the_better_explained_cloud():
     whole = np.random.default_rng(0).normal(size=(400, 3))
-    assert trimmed_distance(whole, whole + [0.001, 0, 0]) == pytest.approx(0.001, rel=1e-6)
+    assert trimmed_distance(whole, whole + np.array([0.001, 0, 0])) == pytest.approx(0.001, rel=1e-6)
     assert trimmed_distance(whole, whole[:100]) == 0
 
 

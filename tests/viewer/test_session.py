@@ -110,19 +110,25 @@ def test_principal_directions_of_a_known_spread():
 
 def test_a_click_means_the_nearest_part_on_its_way(session):
     square = np.array([[[x, y, 0.0] for x in (-0.1, 0.1) for y in (-0.1, 0.1)]])
+    surfaces = np.concatenate([square + np.array([0, 0, z]) for z in (-2.0, -3.0, -4.0)])
     picture = replace(
         session.picture(),
         points=np.array([[0.0, 0.0, 0.5], [0.0, 0.0, -0.5], [0.5, 0.0, 0.0]]),
         labels=np.array([2, 1, 0]),
-        surfaces=np.concatenate([square + [0, 0, z] for z in (-2.0, -3.0, -4.0)]),
+        surfaces=surfaces,
+        object_surfaces=surfaces,
     )
-    ahead, behind = np.array([0.0, 0.0, 5.0]), np.array([0.0, 0.0, -5.0])
-    assert part_under_ray(picture, ahead, np.array([0.0, 0.0, -3.0])) == (2, pytest.approx(4.5))
-    assert part_under_ray(picture, behind, np.array([0.0, 0.0, 1.0])) == (1, pytest.approx(4.5))
-    assert part_under_ray(picture, ahead + [0.5, 0, 0], np.array([0.0, 0.0, -1.0])) == (0, pytest.approx(5.0))
-    assert part_under_ray(picture, ahead, np.array([0.0, 0.0, 1.0])) is None, "away from the object"
-    assert part_under_ray(picture, ahead + [0.1, 0.1, 0], np.array([0, 0, -1.0])) == (0, pytest.approx(7.0)), "surface"
-    assert part_under_ray(picture, ahead + [0.3, 0.1, 0], np.array([0.0, 0.0, -1.0])) is None
+    ahead, behind = np.array([0.0, 0.0, -1.0]), np.array([0.0, 0.0, 1.0])
+
+    def under(x: float, y: float, z: float, direction: np.ndarray):
+        return part_under_ray(picture, np.array([x, y, z]), direction)
+
+    assert under(0, 0, 5, 3 * ahead) == (2, pytest.approx(4.5))
+    assert under(0, 0, -1, behind) == (1, pytest.approx(0.5))
+    assert under(0.5, 0, 5, ahead) == (0, pytest.approx(5.0))
+    assert under(0.1, 0.1, 5, ahead) == (0, pytest.approx(7.0)), "a decoded surface"
+    assert under(0.3, 0.1, 5, ahead) is None
+    assert under(0, 0, 5, behind) is None, "away from the object"
 
 
 def test_clouds_in_far_coordinates_are_shown_in_the_models_units(model):

@@ -224,6 +224,7 @@ class ObjectMode:
             "parts_seen": len(set(self.picture.labels.tolist())),
             "part": session.part,
             "part_feature": [round(value, 4) for value in session.part_feature(session.part).tolist()],
+            "directions": [round(float(slider.value), 2) for slider in self.amounts],
             "iteration": self.iteration.value,
             "first_input_point": _rounded(self.picture.points[0]),
             "first_canonical_point": _rounded(canonical[0]),

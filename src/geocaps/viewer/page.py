@@ -57,7 +57,6 @@ class Page:
         self.choice.on_update(self.guarded(self._chosen))
         self.mode_buttons.on_click(self.guarded(lambda: self.switch(self.mode_buttons.value)))
         client.scene.on_click()(self._clicked)
-        self.canvas.look(3.9)
         with self.lock:
             self.switch(MODES[0])
             self.say_opened(first)

@@ -37,9 +37,7 @@ class Canvas:
 
     def __init__(self, client: ClientHandle) -> None:
         self._scene = client.scene
-        self._client = client
         self._nodes: dict[str, Any] = {}
-        self._scene.set_up_direction("+y")
 
     def group(self, name: str, visible: bool) -> None:
         if name in self._nodes:
@@ -94,12 +92,6 @@ class Canvas:
         node = self._nodes.pop(name, None)
         if node is not None:
             node.remove()
-
-    def look(self, distance: float) -> None:
-        """The camera in front of everything, a little above."""
-        self._client.camera.up_direction = (0.0, 1.0, 0.0)
-        self._client.camera.position = (0.0, 0.35 * distance, distance)
-        self._client.camera.look_at = (0.0, 0.0, 0.0)
 
 
 def draw_object(canvas: Canvas, group: str, picture: Picture, at: np.ndarray, shown: dict[str, bool]) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
+_EYE = (0.0, 1.0, 2.9)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Viewer:
@@ -33,6 +35,10 @@ class Viewer:
         self.server: ViserServer = viser.ViserServer(host, free_port(host, port), label="geocaps", verbose=False)
         self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         self.server.scene.world_axes.visible = False
+        self.server.scene.set_up_direction("+y")
+        self.server.initial_camera.up = (0.0, 1.0, 0.0)
+        self.server.initial_camera.position = _EYE
+        self.server.initial_camera.look_at = (0.0, 0.0, 0.0)
         self.server.gui.main_panel.dock_right()
         self.server.on_client_connect(self._connected)
         self.server.on_client_disconnect(self._disconnected)
@@ -47,7 +53,7 @@ class Viewer:
         self.server.stop()
 
     def _connected(self, client: ClientHandle) -> None:
-        if not self._same_origin(client):
+        if not self._is_own_page(client):
             return
         page = Page(client, self.shared, seed=next(self._seeds))
         bound_uploads(client, page)
@@ -57,13 +63,23 @@ class Viewer:
     def _disconnected(self, client: ClientHandle) -> None:
         self.pages.pop(client.client_id, None)
 
-    def _same_origin(self, client: ClientHandle) -> bool:
-        """Whether the page that talks to us is our own. Another web page, open in the same browser, may not."""
+    def _is_own_page(self, client: ClientHandle) -> bool:
         connection = self.server._websock_server._live_connections.get(client.client_id)
         if connection is None or connection.request is None:
             return False
         headers = connection.request.headers
-        return urlsplit(headers.get("Origin", "")).netloc == headers.get("Host")
+        return is_own_page(headers.get("Origin", ""), headers.get("Host", ""), self.server.get_host())
+
+
+def is_own_page(origin: str, host: str, served_at: str) -> bool:
+    """Whether the page that talks to us is our own: another one, open in the same browser, may not see these clouds.
+
+    Its origin must be the host that it asks for. On a loopback address that host must be one by name too: any other
+    name was made to point here (DNS rebinding).
+    """
+    if urlsplit(origin).netloc != host:
+        return False
+    return served_at not in _LOOPBACK or urlsplit(f"//{host}").hostname in _LOOPBACK
 
 
 def bound_uploads(client: ClientHandle, page: Page) -> None:
