@@ -59,7 +59,7 @@ def view(
 
     import rich
 
-    from geocaps.viewer.server import Viewer
+    from geocaps.viewer.server import Viewer, is_private
     from geocaps.viewer.shared import Shared, by_name
 
     # viser says goodbye through rich's global console: not on standard output, which is for results.
@@ -76,6 +76,8 @@ def view(
             print_json({"url": viewer.url})
         else:
             console().print(f"the page is at {viewer.url}", markup=False)
+        if not is_private(host):
+            messages().print("anyone who can reach this machine can open the page: it asks for no password")
         messages().print("stop it with Ctrl-C")
         if browser:
             webbrowser.open(viewer.url)

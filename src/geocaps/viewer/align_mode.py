@@ -10,7 +10,7 @@ from geocaps.errors import InvalidInputError
 from geocaps.viewer import saving, texts
 from geocaps.viewer.alignment import AlignedPair, align_pair
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.scene import CANONICAL_AT, INPUT_AT
+from geocaps.viewer.scene import ABOVE, CANONICAL_AT, INPUT_AT
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page
@@ -79,7 +79,7 @@ class AlignMode:
                 a, b = self.pair.drawn(way)
                 canvas.points(f"/align/{name}_a", a, _A, at)
                 canvas.points(f"/align/{name}_b", b, _B, at)
-                canvas.label(f"/align/{name}_label", name, at)
+                canvas.label(f"/align/{name}_label", name, at + ABOVE)
         chosen = self.pair.ways[self.way]
         self.results.content = texts.table(
             [

@@ -37,7 +37,14 @@ class AlignedPair:
 
     def residual(self, way: int | None) -> float:
         """As ``Alignment.error``, for any way: trimmed RMS distance of the better explained cloud, in units of B."""
-        return trimmed_distance(self.laid(way), self.b.points.astype(np.float64))
+        if way not in self._residuals:
+            self._residuals[way] = trimmed_distance(self.laid(way), self.b.points.astype(np.float64))
+        return self._residuals[way]
+
+    @cached_property
+    def _residuals(self) -> dict[int | None, float]:
+        """Those that were asked for."""
+        return {}
 
     def frame(self) -> tuple[Float[np.ndarray, "3"], float]:
         """Centre and radius of B: what the page draws both clouds in."""

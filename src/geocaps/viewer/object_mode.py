@@ -11,7 +11,7 @@ from geocaps.viewer import saving, texts
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.picture import Picture, part_under_ray
 from geocaps.viewer.principal import DIRECTIONS
-from geocaps.viewer.scene import CANONICAL_AT, INPUT_AT, LAYERS, draw_object, viewpoint_frames
+from geocaps.viewer.scene import ABOVE, CANONICAL_AT, INPUT_AT, LAYERS, draw_object, viewpoint_frames
 from geocaps.viewer.session import UPRIGHT, Angles, ObjectSession
 from geocaps.viewer.trace import VotingStep
 
@@ -30,6 +30,7 @@ class ObjectMode:
         self.page, self.canvas = page, page.canvas
         self.session = ObjectSession(page.shared.model, cloud, generator)
         self.picture: Picture = self.session.picture()
+        self.pointed_out = False
         self._build()
 
     # ── controls ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,6 +81,7 @@ class ObjectMode:
 
     def open(self, cloud: ShownCloud) -> None:
         self.session.open(cloud)
+        self.pointed_out = False
         self._set_angles(UPRIGHT)
         self.page.put(self.iteration, self.iteration.max)
         for slider in self.amounts:
@@ -115,11 +117,16 @@ class ObjectMode:
         found = [hit for hit in hits if hit is not None]
         if found:
             part = min(found, key=lambda hit: hit[1])[0]
-            self._select(part)
+            self._point_out(part)
             self.page.say(f"part {part}: {int((self.session.now.labels == part).sum()):,} points")
 
     def _part_chosen(self) -> None:
-        self._select(int(self.part.value.removeprefix("part ")))
+        self._point_out(int(self.part.value.removeprefix("part ")))
+
+    def _point_out(self, part: int) -> None:
+        self._select(part)
+        self.pointed_out = True
+        self.draw()
 
     def _select(self, part: int) -> None:
         self.session.part = part
@@ -172,11 +179,21 @@ class ObjectMode:
         with self.page.client.atomic():
             draw_object(self.canvas, "/object/input", self.picture, INPUT_AT, shown)
             draw_object(self.canvas, "/object/canonical", final.canonical(), CANONICAL_AT, shown)
-            self.canvas.label("/object/input_label", "input", INPUT_AT)
-            self.canvas.label("/object/canonical_label", "canonical", CANONICAL_AT)
+            self.canvas.label("/object/input_label", "input", INPUT_AT + ABOVE)
+            self.canvas.label("/object/canonical_label", "canonical", CANONICAL_AT + ABOVE)
             self._draw_votes()
+            self._draw_pointer()
         self._draw_bars()
         self.results.content = texts.table(self._figures())
+
+    def _draw_pointer(self) -> None:
+        """The name of the part that was clicked, where it is."""
+        if not self.pointed_out:
+            self.canvas.remove("/object/part")
+            return
+        part = self.session.part
+        place = self.picture.part_poses[part].translation.numpy()
+        self.canvas.label("/object/part", f"part {part}", INPUT_AT + place)
 
     def _draw_bars(self) -> None:
         part = self.session.part

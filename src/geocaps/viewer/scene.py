@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 INPUT_AT = np.array([-1.2, 0.0, 0.0])
 CANONICAL_AT = np.array([1.2, 0.0, 0.0])
+ABOVE = np.array([0.0, 1.15, 0.0])
+"""From the middle of an object to where its title stands."""
 LAYERS = {
     "points": ("input points", True),
     "colors": ("part colours", True),
@@ -28,7 +30,6 @@ LAYERS = {
 }
 """The switches: name, what the page calls it, whether it is on at first."""
 _POINT = 0.018
-_ABOVE = np.array([0.0, 1.15, 0.0])
 _VIEWPOINTS_AT = 1.25
 
 
@@ -82,11 +83,11 @@ class Canvas:
         )
 
     def label(self, name: str, text: str, at: np.ndarray) -> None:
-        """A word above what stands at a place."""
-        if name not in self._nodes:
-            self._nodes[name] = self._scene.add_label(name, text, position=at + _ABOVE)
-        elif self._nodes[name].text != text:
-            self._nodes[name].text = text
+        node = self._nodes.get(name)
+        if node is None:
+            self._nodes[name] = self._scene.add_label(name, text, position=at)
+        else:
+            node.text, node.position = text, at
 
     def remove(self, name: str) -> None:
         node = self._nodes.pop(name, None)

@@ -8,6 +8,7 @@ from geocaps.apps.drawing import part_colors
 from geocaps.errors import InvalidInputError
 from geocaps.viewer import saving, texts
 from geocaps.viewer.clouds import ShownCloud
+from geocaps.viewer.scene import ABOVE
 from geocaps.viewer.search import Found, search_index
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ class SearchMode:
         with self.page.client.atomic():
             for number, (points, at) in enumerate(zip(found.row(), found.places(), strict=True)):
                 canvas.points(f"/search/cloud{number}", points, paint[number], at)
-                canvas.remove(f"/search/label{number}")
-                canvas.label(f"/search/label{number}", _short(names[number]), at)
+                canvas.label(f"/search/label{number}", _short(names[number]), at + ABOVE)
             for number in range(len(found.hits) + 1, MOST_HITS + 1):
                 canvas.remove(f"/search/cloud{number}")
                 canvas.remove(f"/search/label{number}")

@@ -11,6 +11,7 @@ from geocaps.errors import GeocapsError, MissingExtraError, UsageError
 from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, check_upload
 from geocaps.viewer.page import Page
 from geocaps.viewer.shared import Shared
+from geocaps.viewer.texts import trouble
 
 if TYPE_CHECKING:
     from viser import ClientHandle, ViserServer
@@ -19,6 +20,11 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 _EYE = (0.0, 1.0, 2.9)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_private(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return host in _LOOPBACK
 
 
 class Viewer:
@@ -54,6 +60,7 @@ class Viewer:
 
     def _connected(self, client: ClientHandle) -> None:
         if not self._is_own_page(client):
+            client.gui.add_html(trouble(f"this page belongs to another address: open {self.url} itself"))
             return
         page = Page(client, self.shared, seed=next(self._seeds))
         bound_uploads(client, page)
@@ -79,7 +86,7 @@ def is_own_page(origin: str, host: str, served_at: str) -> bool:
     """
     if urlsplit(origin).netloc != host:
         return False
-    return served_at not in _LOOPBACK or urlsplit(f"//{host}").hostname in _LOOPBACK
+    return not is_private(served_at) or urlsplit(f"//{host}").hostname in _LOOPBACK
 
 
 def bound_uploads(client: ClientHandle, page: Page) -> None:
