@@ -3,8 +3,8 @@
     python benchmarks/index_search.py [--random 100000] [--queries 50]
 
 Real features are those of ../shared/data/modelnet40_dev.npz (1,234 objects) where it is present, else of the embedded
-shapes; random ones are normal with the mean and spread of the real ones in each number. A query is a new random feature,
-or a real object sampled again and turned. Recall compares with all distances, computed by numpy.
+shapes; random ones are normal with the mean and spread of the real ones in each number. A query is a new random
+feature, or a real object sampled again and turned. Recall compares with all distances, computed by numpy.
 """
 
 from __future__ import annotations

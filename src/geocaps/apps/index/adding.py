@@ -60,7 +60,8 @@ class Adding:
         try:
             id_ = entry.digest()
         except GeocapsError as error:
-            return self._skip(entry.name or "a cloud", error)
+            self._skip(entry.name or "a cloud", error)
+            return None
         return Label(id_, entry.name or f"cloud-{id_[:8]}", entry.path, entry.class_name)
 
     def _write(self, fresh: Sequence[tuple[Label, Entry]]) -> None:
