@@ -90,9 +90,10 @@ def test_hits_stand_in_a_row_in_the_querys_pose(model, tmp_path):
     assert found.hits[0].name == "chair 1"
     row = found.row()
     assert len(row) == len(found.places()) == 4
-    assert trimmed_distance(row[0], row[1]) < 0.05, "the same object lies as the query lies"
+    assert trimmed_distance(row[0], row[1]) < 0.05 * found.size, "the same object lies as the query lies"
     apart = np.diff([place[0] for place in found.places()])
-    assert (apart > 1.5).all()
+    assert (apart > 1.5 * found.size).all()
+    assert abs(found.places()[0][0]) + found.size < 2.5, "the row fits the page"
     points, numbers = found.joined()
     assert len(points) == sum(len(one) for one in row)
     assert set(numbers.tolist()) == {0, 1, 2, 3}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 APART = 1.9
 """Between neighbours of the row, in radii of the query."""
+_ROW = 4.8
+"""Width of the row, where one object alone has radius 1."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,15 @@ class Found:
         return center, max(float(np.linalg.norm(exact - center, axis=1).max()), 1e-12)
 
     def row(self) -> list[Float[np.ndarray, "_ 3"]]:
-        """The query and each hit in the query's pose, in radii of the query, each about its own origin."""
+        """The query and each hit in the query's pose, each about its own origin, and small enough for the page."""
         center, radius = self._frame()
-        return [(points - center) / radius for points in (self.query.points.astype(np.float64), *self.laid())]
+        clouds = (self.query.points.astype(np.float64), *self.laid())
+        return [(points - center) / radius * self.size for points in clouds]
+
+    @property
+    def size(self) -> float:
+        """Radius of the query in the row."""
+        return min(1.0, _ROW / (APART * (len(self.hits) + 1)))
 
     def laid(self) -> list[Float[np.ndarray, "_ 3"]]:
         """Each hit laid on the query, in the query's coordinates."""
@@ -41,13 +49,14 @@ class Found:
     def places(self) -> list[Float[np.ndarray, "3"]]:
         """Where each cloud of the row stands: beside each other, about the middle."""
         count = len(self.hits) + 1
-        return [np.array([(index - (count - 1) / 2) * APART, 0.0, 0.0]) for index in range(count)]
+        apart = APART * self.size
+        return [np.array([(index - (count - 1) / 2) * apart, 0.0, 0.0]) for index in range(count)]
 
     def joined(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
         """The whole row in the query's units, and the number of the cloud that each point is of (0: the query)."""
         _, radius = self._frame()
         clouds = [self.query.points.astype(np.float64), *self.laid()]
-        placed = [cloud + radius * at for cloud, at in zip(clouds, self.places(), strict=True)]
+        placed = [cloud + radius / self.size * at for cloud, at in zip(clouds, self.places(), strict=True)]
         return np.concatenate(placed), np.repeat(np.arange(len(placed)), [len(cloud) for cloud in placed])
 
     def record(self) -> dict[str, Any]:

@@ -53,12 +53,12 @@ class SearchMode:
         if self.found is None:
             return
         canvas, found = self.page.canvas, self.found
-        names = [f"query: {found.query.name}", *(hit.name for hit in found.hits)]
+        names = ["query", *(hit.name for hit in found.hits)]
         paint = part_colors(MOST_HITS + 1)
         with self.page.client.atomic():
             for number, (points, at) in enumerate(zip(found.row(), found.places(), strict=True)):
                 canvas.points(f"/search/cloud{number}", points, paint[number], at)
-                canvas.label(f"/search/label{number}", _short(names[number]), at + ABOVE)
+                canvas.label(f"/search/label{number}", _short(names[number], len(names)), at + ABOVE * found.size)
             for number in range(len(found.hits) + 1, MOST_HITS + 1):
                 canvas.remove(f"/search/cloud{number}")
                 canvas.remove(f"/search/label{number}")
@@ -81,8 +81,10 @@ class SearchMode:
         return self.found
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else "…" + name[-27:]
+def _short(name: str, clouds: int) -> str:
+    """What has room above one of so many clouds: the end of a name says most."""
+    room = 84 // clouds
+    return name if len(name) <= room else "…" + name[1 - room :]
 
 
 def _distance(hit: Any) -> str:
