@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import trimesh
-from tests.apps.index_process import small_model
 
 import geocaps
 from geocaps.apps.index import Index, store
@@ -23,6 +23,7 @@ from geocaps.points.io import save_points
 from geocaps.points.normalize import Normalization
 from geocaps.points.synthetic import make_shape
 from geocaps.se3 import Pose
+from tests.apps.index_process import small_model
 
 ROOT = Path(__file__).parents[2]
 CLASSES = ("chair", "lamp", "car")
@@ -387,6 +388,22 @@ def test_two_processes_add_at_once_and_each_object_is_there_once(model, tmp_path
     assert other.returncode == 0, out + err
     assert len(index) == len(Index(where, model)) == 200
     assert index.add(tmp_path / "many").added == 0
+
+
+def test_many_writers_tidy_at_once(tmp_path):
+    Store(tmp_path / "i.lance").create("none", 16)
+
+    def work(number: int) -> None:
+        own = Store(tmp_path / "i.lance")
+        for step in range(8):
+            first = 1000 * number + 10 * step
+            own.write(random_rows(10, first))
+            own.delete(Filter(ids=(str(first),)))
+            own.tidy()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    assert Store(tmp_path / "i.lance").count() == 3 * 8 * 9
 
 
 def write_many(folder: Path, count: int) -> np.ndarray:

@@ -27,6 +27,8 @@ APPROXIMATE_FROM = 50_000
 """From so many objects on, an approximate vector index answers in place of a comparison with every feature."""
 _PROBES, _REFINE = 64, 40
 """Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
+_KEPT_FOR = timedelta(hours=1)
+"""Age from which files that newer ones have replaced are deleted: no search takes that long."""
 _FORMAT_KEY, _WEIGHTS_KEY = b"geocaps.index.format", b"geocaps.index.weights"
 
 
@@ -143,11 +145,16 @@ class Store:
     def tidy(self) -> None:
         """Joins small files and brings the vector index up to date; makes it once the table is large."""
         with self._told("tidied"):
-            if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
-                from lancedb.index import IvfRq
+            try:
+                if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
+                    from lancedb.index import IvfRq
 
-                self.table.create_index("feature", config=IvfRq(distance_type="l2"))
-            self.table.optimize()
+                    self.table.create_index("feature", config=IvfRq(distance_type="l2"))
+                self.table.optimize(cleanup_older_than=_KEPT_FOR)
+            except (RuntimeError, OSError, ValueError) as error:
+                # Another process wrote or tidied and was quicker. Nothing is lost: whoever comes next tidies the rest.
+                if "commit conflict" not in str(error).lower():
+                    raise
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,7 +234,8 @@ class Store:
             # A panic in the Rust library is no Exception; an interrupt by the user is none of ours.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            # Its messages end in places of its own source code.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(", /")[0][:200]
             raise SearchIndexError(f"the index {self.where} cannot be {what}: {reason}") from error
 
 
