@@ -34,8 +34,10 @@ class AlignMode:
             self.scale = gui.add_checkbox("find the scale too", False)
             self.start = gui.add_button("Align A to B")
             self.ways = gui.add_dropdown("way", ("1",), visible=False)
+            self.next = gui.add_button("Next way", visible=False)
             self.results = gui.add_html("")
         self.start.on_click(page.guarded(self.align))
+        self.next.on_click(page.guarded(self._next))
         self.ways.on_update(page.guarded(self._way_chosen))
 
     def offer(self, names: tuple[str, ...]) -> None:
@@ -55,6 +57,7 @@ class AlignMode:
         names = tuple(f"{index + 1}: confidence {one.confidence:.2f}" for index, one in enumerate(self.pair.ways))
         self.page.put(self.ways, names[0], names)
         self.ways.visible = True
+        self.next.visible = len(names) > 1
         more = len(self.pair.ways) - 1
         found = f"{more} other way{'' if more == 1 else 's'}" if more else "no other way"
         self.page.say(f"{self.pair.a.name} on {self.pair.b.name}: {found} to lay them on each other was found")
@@ -62,6 +65,12 @@ class AlignMode:
 
     def _way_chosen(self) -> None:
         self.way = int(self.ways.value.split(":")[0]) - 1
+        self.draw()
+
+    def _next(self) -> None:
+        """Through all ways and round again."""
+        self.way = (self.way + 1) % len(self._aligned().ways)
+        self.page.put(self.ways, self.ways.options[self.way])
         self.draw()
 
     def show(self, visible: bool) -> None:

@@ -63,7 +63,7 @@ def uploaded_cloud(name: str, content: bytes, minimum: int) -> ShownCloud:
             points = load_points(path).points
         except GeocapsError as error:
             # The person knows the file by its name, not by where it was put.
-            raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from None
+            raise FileFormatError(str(error).replace(f"{folder}{os.sep}", "")) from None
     if len(points) > MAX_UPLOAD_POINTS:
         raise InvalidInputError(
             f"{name} has {len(points):,} points; the page takes {MAX_UPLOAD_POINTS:,}: "

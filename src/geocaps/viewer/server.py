@@ -108,6 +108,8 @@ def bound_uploads(client: ClientHandle, page: Page) -> None:
             check_upload(message.filename, message.size_bytes)
         except GeocapsError as error:
             refuse(message, str(error))
+        if len(pending) > 1:
+            refuse(message, "one file at a time: wait until the other one has come")
 
     def part_came(_: int, message: _messages.FileTransferPart) -> None:
         state = pending.get(message.transfer_uuid)
