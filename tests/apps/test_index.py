@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -351,6 +352,19 @@ def test_a_damaged_index_is_one_sentence(copy, model, part, how):
         Index(copy, model).search(shape("chair", 0))
     assert "\n" not in str(caught.value)
     assert str(copy) in str(caught.value)
+
+
+def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
+    table = Store(tmp_path / "i.lance")
+    table.create("none", 16)
+    good = random_rows(3)
+    bad_scale = Normalization(torch.zeros(3).double(), torch.tensor(-1.0).double())
+    for number, change in enumerate(({"normalization": bad_scale}, {"points": np.zeros((0, 3))})):
+        table.write([replace(good[number], **change)])
+        with pytest.raises(SearchIndexError, match=f"the entry {number} is damaged"):
+            table.nearest(good[number].feature, 1, Filter())
+    table.write(good[2:])
+    assert table.nearest(good[2].feature, 1, Filter())[0][0].id == "2"
 
 
 def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path):

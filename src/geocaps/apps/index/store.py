@@ -305,6 +305,9 @@ def _from_arrow(record: dict[str, Any]) -> Row:
         return torch.tensor(record[name], dtype=torch.float64)
 
     points = np.array(record["points"], dtype=np.float64) * QUANTUM
+    numbers = (value for name in ("translation", "wxyz", "center", "feature") for value in record[name])
+    if not (np.isfinite([*numbers, record["scale"]]).all() and record["scale"] > 0 and len(points)):
+        raise ValueError(f"the entry {record['id']} is damaged")
     return Row(
         id=record["id"],
         name=record["name"],
