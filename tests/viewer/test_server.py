@@ -6,15 +6,22 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
+from contextlib import contextmanager
 
+import msgspec
 import numpy as np
 import pytest
+import viser
+import zstandard
+from websockets.sync.client import connect
 
 from geocaps.cli import run
 from geocaps.errors import UsageError
 from geocaps.viewer import server
-from geocaps.viewer.server import free_port, is_own_page
+from geocaps.viewer.server import Viewer, free_port, is_own_page
+from geocaps.viewer.shared import Shared
 
 
 def test_the_default_port_or_a_free_one(monkeypatch):
@@ -95,3 +102,79 @@ def test_wrong_calls_get_one_sentence(args, code, sentence, tmp_path, monkeypatc
     assert said.startswith("geocaps: ")
     assert "\n" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def viewer(model):
+    viewer = Viewer(Shared(model, {}), port=0)
+    yield viewer
+    viewer.stop()
+
+
+@contextmanager
+def connected(viewer, origin):
+    """A program that speaks as viser's page does."""
+    address = viewer.url.replace("http", "ws")
+    with connect(address, origin=origin, subprotocols=[f"viser-v{viser.__version__}"], max_size=None) as socket:
+        camera = {
+            "type": "ViewerCameraMessage",
+            "wxyz": [1.0, 0.0, 0.0, 0.0],
+            "position": [0.0, 0.0, 3.0],
+            "fov": 1.0,
+            "near": 0.1,
+            "far": 100.0,
+            "image_height": 100,
+            "image_width": 100,
+            "look_at": [0.0, 0.0, 0.0],
+            "up_direction": [0.0, 1.0, 0.0],
+        }
+        socket.send(msgspec.msgpack.encode(camera))
+        yield socket
+
+
+def unpacked(frame):
+    """The messages in a frame of viser's, without the arrays that follow them."""
+    return zstandard.decompress(frame[16 : 16 + int.from_bytes(frame[8:16], "little")])
+
+
+def until(arrived, seconds=60):
+    end = time.monotonic() + seconds
+    while not arrived() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert arrived()
+
+
+def test_another_web_page_gets_no_page(viewer):
+    with connected(viewer, viewer.url):
+        until(lambda: len(viewer.pages) == 1)
+        with connected(viewer, "http://evil.example") as theirs:
+            sent = b""
+            while b"belongs to another address" not in sent:
+                sent += unpacked(theirs.recv(timeout=30))
+            assert b"chair 1" not in sent
+            assert len(viewer.pages) == 1
+    until(lambda: len(viewer.pages) == 0)
+
+
+def test_a_program_that_lies_about_its_uploads_is_not_obeyed(viewer, monkeypatch):
+    monkeypatch.setattr(server, "MAX_UPLOAD_BYTES", 1000)
+    with connected(viewer, viewer.url) as socket:
+        until(lambda: len(viewer.pages) == 1)
+        (page,) = viewer.pages.values()
+        pending = page.client.gui._current_file_upload_states
+
+        def send(kind, transfer, **values):
+            source = page.upload._impl.uuid
+            message = {"type": kind, "source_component_uuid": source, "transfer_uuid": transfer, **values}
+            socket.send(msgspec.msgpack.encode(message))
+
+        declared = {"filename": "a.ply", "mime_type": "", "size_bytes": 100, "part_count": 50}
+        send("FileTransferStartUpload", "first", **declared)
+        until(lambda: "first" in pending)
+        send("FileTransferStartUpload", "second", **declared)
+        until(lambda: "one file at a time" in page.message.content)
+        assert set(pending) == {"first"}
+        send("FileTransferPart", "first", part_index=0, content=bytes(1001))
+        until(lambda: "more bytes than it had declared" in page.message.content)
+        assert pending == {}
+    until(lambda: len(viewer.pages) == 0)
