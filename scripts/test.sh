@@ -9,6 +9,10 @@ missing=()
 for package in libusb-1.0-0 libgl1 libgomp1; do
     dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
 done
+# The tests of the web page need a browser.
+if ! command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null; then
+    missing+=(chromium)
+fi
 if [ ${#missing[@]} -gt 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq && apt-get install -y -qq "${missing[@]}"
 fi

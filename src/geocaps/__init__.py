@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geocaps import datasets
     from geocaps.apps.align import Alignment, align
+    from geocaps.apps.canonical import Canonical, canonical
     from geocaps.apps.encode import Encoding, Model, load, untrained
+    from geocaps.apps.encode_files import EncodedFiles, encode_files
+    from geocaps.apps.index import Index
+    from geocaps.apps.parts import Decomposition, parts
     from geocaps.errors import GeocapsError
     from geocaps.se3 import Pose
 
@@ -24,14 +28,38 @@ __version__ = "0.1.0"
 _WHERE = {
     "Alignment": "geocaps.apps.align",
     "align": "geocaps.apps.align",
+    "Canonical": "geocaps.apps.canonical",
+    "canonical": "geocaps.apps.canonical",
+    "EncodedFiles": "geocaps.apps.encode_files",
+    "encode_files": "geocaps.apps.encode_files",
     "Encoding": "geocaps.apps.encode",
     "Model": "geocaps.apps.encode",
     "load": "geocaps.apps.encode",
     "untrained": "geocaps.apps.encode",
+    "Decomposition": "geocaps.apps.parts",
+    "parts": "geocaps.apps.parts",
+    "Index": "geocaps.apps.index",
     "GeocapsError": "geocaps.errors",
     "Pose": "geocaps.se3",
 }
-__all__ = ["Alignment", "Encoding", "GeocapsError", "Model", "Pose", "align", "datasets", "load", "untrained"]
+__all__ = [
+    "Alignment",
+    "Canonical",
+    "Decomposition",
+    "EncodedFiles",
+    "Encoding",
+    "GeocapsError",
+    "Index",
+    "Model",
+    "Pose",
+    "align",
+    "canonical",
+    "datasets",
+    "encode_files",
+    "load",
+    "parts",
+    "untrained",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,10 @@
 """The exceptions a user meets. Each says what was expected, what came, and what to do next, in one sentence."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 
 class GeocapsError(Exception):
     """Base of every error that geocaps raises on purpose."""
@@ -27,6 +32,18 @@ class CheckpointError(GeocapsError, RuntimeError):
 
 class TrainingError(GeocapsError, RuntimeError):
     """Training had to stop: the loss is not finite or diverges."""
+
+
+class SearchIndexError(GeocapsError, RuntimeError):
+    """A search index cannot be opened, written or searched."""
+
+
+class EncodingError(GeocapsError, RuntimeError):
+    """Files could not be encoded or the result not written; ``failed`` lists each file with its reason."""
+
+    def __init__(self, message: str, failed: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.failed = tuple(failed)
 
 
 class MissingExtraError(GeocapsError, ImportError):

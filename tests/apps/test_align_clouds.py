@@ -75,7 +75,7 @@ def test_polish_makes_it_closer():
     assert max(errors[False]) < 3
 
 
-@pytest.mark.parametrize("counts", [(100, 100_000), (300, 2000), (5000, 5000)])
+@pytest.mark.parametrize("counts", [(100, 100_000), (1_000_000, 100), (300, 2000), (5000, 5000)])
 def test_counts_may_differ(counts):
     truth = motion(6)
     result = align(sample("chair", counts[0], 1), truth.apply(sample("chair", counts[1], 2)))
@@ -206,6 +206,22 @@ def test_confidence_falls_with_the_overlap():
     assert part.overlap[0] < 0.75
     assert part.overlap[1] > 0.9
     assert align(a, sample("airplane")).confidence < 0.5
+
+
+@pytest.mark.parametrize("name", ["chair", "teapot", "toilet"])
+def test_little_overlap_is_called_uncertain(name):
+    """Top and bottom of one object, which share a tenth of it; and two objects that share nothing."""
+    a, b = sample(name, 2000, 1), sample(name, 2000, 2)
+    height = a[:, 1].sort().values
+    bottom, top = a[a[:, 1] < height[1100]], b[b[:, 1] > height[900]]
+    assert align(bottom, motion(18).apply(top)).uncertain
+
+
+def test_another_object_is_called_uncertain_and_most_of_the_same_is_not():
+    a, b = sample("car", 2000, 1), sample("car", 2000, 2)
+    assert align(a, sample("teapot")).uncertain
+    assert not align(a, motion(18).apply(b)).uncertain
+    assert not align(a, motion(18).apply(crop_half_space(b, 0.7, generator())[0])).uncertain
 
 
 # ── refusals and corner cases ─────────────────────────────────────────────────────────────────────────────────────────

@@ -60,6 +60,7 @@ def test_json_is_one_object(capsys, chairs):
     assert record["scale"] == 1
     assert record["confidence"] > 0.9
     assert record["ambiguous"] is False
+    assert record["uncertain"] is False
     assert record["alternatives"] == []
 
 
@@ -88,6 +89,8 @@ def test_little_overlap_is_said_aloud(capsys, chairs, tmp_path):
     code, out, _ = call(capsys, chairs[0], tmp_path / "mm.npy")
     assert code == 0
     assert "LITTLE OVERLAP" in out
+    assert "LOW CONFIDENCE" in out
+    assert json.loads(call(capsys, chairs[0], tmp_path / "mm.npy", "--json")[1])["uncertain"]
     assert "--scale" in out
     assert "LITTLE OVERLAP" not in call(capsys, *chairs)[1]
 

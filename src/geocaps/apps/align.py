@@ -26,6 +26,9 @@ POLISH_POINTS = 4096
 _LINE = 1e-4
 """A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 _TIE = 0.25
+_LOW = 0.5
+"""Confidence below which a result is called uncertain."""
+_SHOWN = 512
 
 
 class Alternative(NamedTuple):
@@ -36,7 +39,7 @@ class Alternative(NamedTuple):
     scale: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignment:
     """Where cloud A lies in the frame of cloud B: ``x_b = scale · R · x_a + t``, in the user's units."""
 
@@ -53,11 +56,33 @@ class Alignment:
     """From 0 to 1: the mean of ``overlap`` times the probability of this pose among all that were considered."""
     alternatives: list[Alternative]
     """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
+    shown: tuple[Float64[np.ndarray, "k 3"], Float64[np.ndarray, "l 3"]]
+    """Some points of A and of B as they came, for a picture."""
+
+    def __repr__(self) -> str:
+        translation = ", ".join(f"{value:.6g}" for value in self.pose.translation.tolist())
+        wxyz = ", ".join(f"{value:.6f}" for value in self.pose.wxyz.tolist())
+        scale = "" if self.scale == 1 else f", scale {self.scale:.6g}"
+        doubt = f", AMBIGUOUS: {len(self.alternatives)} alternatives" if self.ambiguous else ""
+        return (
+            f"Alignment(T_b_a: translation ({translation}), wxyz ({wxyz}){scale}; error {self.error:.4g}, overlap "
+            f"{self.overlap[0]:.0%} of A and {self.overlap[1]:.0%} of B, confidence {self.confidence:.2f}{doubt})"
+        )
+
+    def _repr_html_(self) -> str:
+        from geocaps.apps.notebook import alignment_html
+
+        return alignment_html(self)
 
     @property
     def ambiguous(self) -> bool:
         """Whether another pose is nearly as good as this one, as for anything symmetric."""
         return any(other.confidence >= _TIE * self.confidence for other in self.alternatives)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the confidence is low: little of the clouds overlaps, or other poses are as good, or both."""
+        return self.confidence < _LOW
 
     @property
     def matrix(self) -> Float64[np.ndarray, "4 4"]:
@@ -83,6 +108,7 @@ class Alignment:
                 Alternative(_inverse(pose, scale), confidence, 1 / scale)
                 for pose, confidence, scale in self.alternatives
             ],
+            shown=(self.shown[1], self.shown[0]),
         )
 
 
@@ -134,8 +160,8 @@ def _checked(source: Source, name: str) -> _Prepared:
 
 def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
     """At most as many points as are used, each place once, in an order that does not depend on the given one."""
-    points = cloud.points[canonical_order(cloud.points)].astype(np.float64)
-    points = points[evenly(min(len(points), POLISH_POINTS), len(points))]
+    order = canonical_order(cloud.points)
+    points = cloud.points[order[evenly(min(len(order), POLISH_POINTS), len(order))]].astype(np.float64)
     _, first = np.unique(points, axis=0, return_index=True)
     return points[np.sort(first)]
 
@@ -159,10 +185,16 @@ def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model |
         poses = Pose.from_rotation(torch.from_numpy(motions.rotation), torch.from_numpy(translation))
         return [poses[index] for index in range(len(motions))], factor
 
-    return _result(found, *to_user(found.motions), unit_b)
+    return _result(found, *to_user(found.motions), unit_b, (_thumbnail(a), _thumbnail(b)))
 
 
-def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float) -> Alignment:
+def _thumbnail(cloud: _Prepared) -> Float64[np.ndarray, "k 3"]:
+    return cloud.points[evenly(min(len(cloud.points), _SHOWN), len(cloud.points))]
+
+
+def _result(
+    found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float, shown: tuple[np.ndarray, np.ndarray]
+) -> Alignment:
     fit = float(np.mean(found.overlap))
     share = found.probability * fit
     return Alignment(
@@ -174,6 +206,7 @@ def _result(found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float
         alternatives=[
             Alternative(pose, float(p), float(s)) for pose, p, s in zip(poses[1:], share[1:], scales[1:], strict=True)
         ],
+        shown=shown,
     )
 
 

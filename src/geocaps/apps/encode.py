@@ -47,7 +47,7 @@ class Surface:
     triangles: Int[Tensor, "t 3"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoding:
     """The capsules of one cloud, or of a batch (then every field has a leading dimension, and it can be indexed)."""
 
@@ -70,6 +70,21 @@ class Encoding:
 
     def __len__(self) -> int:
         return len(self.clouds)
+
+    def __repr__(self) -> str:
+        parts, size = self.parts.feature.shape[-2:]
+        capsules = f"{parts} parts (features of {size}), feature of {self.feature.shape[-1]}"
+        if self.is_batch:
+            return f"Encoding({len(self)} clouds: {capsules}, mean confidence {float(self.confidence.mean()):.2f})"
+        cloud = self.clouds[0]
+        return (
+            f"Encoding({cloud.name}, {len(cloud.points):,} points: {capsules}, confidence {float(self.confidence):.2f})"
+        )
+
+    def _repr_html_(self) -> str:
+        from geocaps.apps.notebook import encoding_html
+
+        return encoding_html(self)
 
     def __iter__(self) -> Iterator[Encoding]:
         return (self[index] for index in range(len(self)))

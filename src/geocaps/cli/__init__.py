@@ -14,15 +14,21 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import align, bench, data, demo, train
+    from geocaps.cli import align, bench, canonical, data, demo, encode, index, info, parts, train, view
     from geocaps.cli import eval as evaluation
 
     return {
         "demo": demo.demo,
         "align": align.align,
+        "canonical": canonical.canonical,
+        "parts": parts.parts,
+        "encode": encode.encode,
+        "info": info.info,
+        "view": view.view,
         "train": train.train,
         "eval": evaluation.evaluate,
         "bench": bench.bench,
+        "index": {"add": index.add, "search": index.search, "info": index.info, "remove": index.remove},
         "data": {"info": data.info, "pack": data.pack, "download": data.download},
     }
 

@@ -58,6 +58,7 @@ def _record(found: Alignment, out: str | None) -> dict[str, Any]:
         "error": found.error,
         "confidence": found.confidence,
         "overlap": found.overlap,
+        "uncertain": found.uncertain,
         "ambiguous": found.ambiguous,
         "alternatives": [
             {**_pose_record(pose), "scale": scale, "confidence": confidence}
@@ -82,6 +83,8 @@ def _report(found: Alignment, out: str | None) -> str:
         f"overlap      {found.overlap[0]:.0%} of A and {found.overlap[1]:.0%} of B are explained by the other",
         f"confidence   {found.confidence:.2f}",
     ]
+    if found.uncertain:
+        lines += ["LOW CONFIDENCE: check this result before you use it."]
     if min(found.overlap) < _LITTLE:
         lines += ["LITTLE OVERLAP: trust this only if one cloud is a part of the other; for other units try --scale."]
     if found.ambiguous:

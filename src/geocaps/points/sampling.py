@@ -34,11 +34,13 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
     radius = np.linalg.norm(exact - centroid, axis=1)
     # Rounded, so that the rounding of a rotated copy moves few points past each other.
     key = np.round(radius / max(radius.max(), 1e-300), 9)
-    order = np.argsort(key, kind="stable")
-    same = key[order][1:] == key[order][:-1]
+    order = np.argsort(key)
+    ascending = key[order]
+    same = ascending[1:] == ascending[:-1]
     tied = np.append(same, False) | np.insert(same, 0, False)
     among = order[tied]
-    order[tied] = among[np.lexsort((exact[among, 2], exact[among, 1], exact[among, 0], key[among]))]
+    # The given order decides last, between copies of one point: the first sort was not a stable one.
+    order[tied] = among[np.lexsort((among, exact[among, 2], exact[among, 1], exact[among, 0], ascending[tied]))]
     return order
 
 

@@ -29,10 +29,14 @@ def by_table(view: View, chosen: Int[np.ndarray, "m"]) -> Side:
     return Side(view, chosen, view.table)
 
 
-def by_tree(view: View, chosen: Int[np.ndarray, "m"] | None = None) -> Side:
-    return Side(
-        view, np.arange(len(view.points)) if chosen is None else chosen, lambda points: view.tree.query(points)[1]
-    )
+def by_tree(view: View, chosen: Int[np.ndarray, "m"] | None = None, reach: float = np.inf) -> Side:
+    """Exact partners within ``reach``; whatever lies farther has some partner that is out of reach too."""
+
+    def nearest(points: np.ndarray) -> np.ndarray:
+        # A search that may stop early is much quicker where nothing is near. A missing partner has the index n.
+        return np.minimum(view.tree.query(points, distance_upper_bound=reach)[1], len(view.points) - 1)
+
+    return Side(view, np.arange(len(view.points)) if chosen is None else chosen, nearest)
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,14 @@ def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     gap = found.fixed - moving
     weight = np.clip(1 - dot(gap, gap)[..., None] / reach**2, 0, None) ** 2 * found.trust
     slope = [cross(moving, normal), normal]
-    pull = [cross(moving, gap), gap]
     if scale:
         slope.append(dot(moving, normal)[..., None])
-        pull.append(dot(moving, gap)[..., None])
     plane = np.concatenate(slope, axis=-1)
     weighted = (weight * plane).transpose(0, 2, 1)
-    left = weighted @ plane + _POINT_SHARE * _point_normal_matrix(moving, weight, scale)
+    weighted_moving = weight * moving
+    left = weighted @ plane + _POINT_SHARE * _point_left(moving, weighted_moving, weight, scale)
     right = weighted @ dot(gap, normal)[..., None]
-    right += _POINT_SHARE * (np.concatenate(pull, axis=-1).transpose(0, 2, 1) @ weight)
+    right += _POINT_SHARE * _point_right(gap, weighted_moving, weight, scale)
     # A floor far below any weight that counts: without partners there is no motion.
     left += 1e-9 * moving.shape[1] * np.eye(left.shape[-1])
     change = np.linalg.solve(left, right)[..., 0]
@@ -96,13 +99,30 @@ def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     return motions.updated(change[:, :3], change[:, 3:6], growth)
 
 
-def _point_normal_matrix(
-    moving: Float[np.ndarray, "h m 3"], weight: Float[np.ndarray, "h m 1"], scale: bool
+def _point_right(
+    gap: Float[np.ndarray, "h m 3"],
+    weighted_moving: Float[np.ndarray, "h m 3"],
+    weight: Float[np.ndarray, "h m 1"],
+    scale: bool,
+) -> Float[np.ndarray, "h u 1"]:
+    """Right side of the point-to-point part: Σ w (x × g), Σ w g and Σ w x·g, from one matrix of moments."""
+    moment = weighted_moving.transpose(0, 2, 1) @ gap
+    turn = np.stack([moment[:, i, j] - moment[:, j, i] for i, j in ((1, 2), (2, 0), (0, 1))], axis=1)
+    shift = (gap.transpose(0, 2, 1) @ weight)[..., 0]
+    growth = [np.trace(moment, axis1=1, axis2=2)[:, None]] if scale else []
+    return np.concatenate([turn, shift, *growth], axis=1)[..., None]
+
+
+def _point_left(
+    moving: Float[np.ndarray, "h m 3"],
+    weighted_moving: Float[np.ndarray, "h m 3"],
+    weight: Float[np.ndarray, "h m 1"],
+    scale: bool,
 ) -> Float[np.ndarray, "h u u"]:
     """Left side of the point-to-point part: its 3 × u slopes have a closed form in the weighted moments."""
     total = weight.sum(axis=(1, 2))[:, None, None]
-    first = (weight * moving).sum(axis=1)
-    second = (weight * moving).transpose(0, 2, 1) @ moving
+    first = weighted_moving.sum(axis=1)
+    second = weighted_moving.transpose(0, 2, 1) @ moving
     spread = np.trace(second, axis1=1, axis2=2)
     matrix = np.zeros((len(moving), 7, 7))
     matrix[:, :3, :3] = spread[:, None, None] * np.eye(3) - second

@@ -14,6 +14,10 @@ from geocaps.apps.alignment.views import View
 _PLANE_SHARE = 0.9
 """Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it."""
 _LESSER_SHARE = 0.25
+_EVIDENCE_PLANE_SHARE, _EVIDENCE_WIDTH = 0.97, 0.2
+"""The same for the final choice, and the distance, in reaches, within which more of it counts quickly."""
+_UNSEEN = 0.3
+"""What an unexplained point costs where the other cloud has ended; elsewhere it costs 1."""
 _NOISE = 4.0
 
 
@@ -31,8 +35,18 @@ class Residuals:
         """
         return np.where(self.point < reach**2, self.blend() / reach**2, 1.0)
 
-    def blend(self) -> Float[np.ndarray, "h m"]:
-        return _PLANE_SHARE * self.plane + (1 - _PLANE_SHARE) * self.point
+    def evidence(self, reach: float) -> Float[np.ndarray, "h m"]:
+        """Truncated too, but growing like a logarithm: small systematic gaps speak as well as a few large ones.
+
+        It is minus the log likelihood of noise with heavy tails. Sharper than :meth:`truncated`, it tells near poses
+        apart once they are refined; before that it would mislead.
+        """
+        width = _EVIDENCE_WIDTH * reach
+        scaled = np.log1p(self.blend(_EVIDENCE_PLANE_SHARE) / width**2) / np.log1p(_EVIDENCE_WIDTH**-2)
+        return np.where(self.point < reach**2, scaled, 1.0)
+
+    def blend(self, plane_share: float = _PLANE_SHARE) -> Float[np.ndarray, "h m"]:
+        return plane_share * self.plane + (1 - plane_share) * self.point
 
 
 def residuals(a: Side, b: Side, motions: Motions) -> tuple[Residuals, Residuals]:
@@ -61,6 +75,33 @@ def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], 
 def costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
     forward, backward = residuals(a, b, motions)
     return cost(forward.truncated(reach), backward.truncated(reach), scale)
+
+
+def final_costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+    """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
+
+    A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
+    pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
+    to a spot and most of B would lie beyond it.
+    """
+    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
+    if not scale:
+        _excuse(forward, motions.apply(a.view.points[a.chosen]), b.view.hull)
+        _excuse(backward, motions.apply_inverse(b.view.points[b.chosen]), a.view.hull)
+    return cost(forward, backward, scale)
+
+
+def final_floor(a: View, b: View, reach: float, scale: bool) -> float:
+    """What two samplings of one surface cost at best."""
+    return float(cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), scale)[0])
+
+
+def _excuse(
+    evidence: Float[np.ndarray, "h m"], points: Float[np.ndarray, "h m 3"], hull: Float[np.ndarray, "f 4"]
+) -> None:
+    lost = evidence >= 1
+    beyond = (points[lost] @ hull[:, :3].T + hull[:, 3] > 0).any(axis=1)
+    evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
 
 
 def explained(found: Residuals, own: Residuals) -> float:

@@ -10,7 +10,15 @@ from jaxtyping import Float, Int
 from geocaps.apps.alignment import hypotheses
 from geocaps.apps.alignment.icp import Side, by_table, by_tree, refine
 from geocaps.apps.alignment.motions import Motions, distinct, join
-from geocaps.apps.alignment.scoring import cost, costs, explained, own_residuals, residuals, trimmed_rms
+from geocaps.apps.alignment.scoring import (
+    costs,
+    explained,
+    final_costs,
+    final_floor,
+    own_residuals,
+    residuals,
+    trimmed_rms,
+)
 from geocaps.apps.alignment.views import View, local_frames, make_view
 from geocaps.points.sampling import evenly
 
@@ -21,17 +29,19 @@ HYPOTHESES = 600
 """Pairs of local frames that are scored."""
 _PROBES = 64
 """Points of each cloud that they are scored on."""
-_COARSE, _FINE = 48, 12
-"""How many hypotheses are refined on few points, and on more."""
-_COARSE_REACHES = np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.2])
+_COARSE, _HALFWAY, _FINE = 48, 24, 12
+"""How many hypotheses are refined on few points, how many of them to the end, and how many on more points."""
+_COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _OTHER_POSE = np.radians(15), 0.3
 """Poses that differ by less than this angle and shift are one."""
 _REACH, _SPACINGS = 0.15, 4.0
 """Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points."""
 _POLISH_STEPS = 6
-_TIE_WIDTH, _NAMED = 0.15, 0.02
+_TIE_WIDTH, _NAMED = 0.07, 0.02
 """A pose whose score is worse by the first share is e times less probable; below the second it is not named."""
+_POLISH_WIDTH = 0.15
+"""The same for what is polished: scores still change by it."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +60,30 @@ def search(
     """The best motion from A to B and those nearly as good; ``extra`` are hypotheses from elsewhere."""
     view_a, view_b = _search_view(a), _search_view(b)
     reach = max(_REACH, _SPACINGS * max(view_a.spacing, view_b.spacing))
-    half_a, half_b = (by_tree(view, _spread_out(view, 2)) for view in (view_a, view_b))
-    motions, weight = _weighed(half_a, half_b, _candidates(view_a, view_b, extra, scale), reach, scale)
+    half_a, half_b = (by_tree(view, _spread_out(view, 2), reach) for view in (view_a, view_b))
+    width = _POLISH_WIDTH if polish else _TIE_WIDTH
+    motions, weight = _weighed(half_a, half_b, _candidates(view_a, view_b, extra, scale), reach, scale, width)
     if polish:
         view_a = make_view(a) if len(a) > SEARCH_POINTS else view_a
         view_b = make_view(b) if len(b) > SEARCH_POINTS else view_b
-        motions = refine(by_tree(view_a), by_tree(view_b), motions, np.full(_POLISH_STEPS, reach), scale)
-        motions, weight = _weighed(by_tree(view_a), by_tree(view_b), motions, reach, scale)
+        whole_a, whole_b = by_tree(view_a, reach=reach), by_tree(view_b, reach=reach)
+        motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale)
+        motions, weight = _weighed(whole_a, whole_b, motions, reach, scale, _TIE_WIDTH)
     forward, backward = residuals(by_tree(view_a), by_tree(view_b), motions[:1])
     overlap = explained(forward, own_residuals(view_b)), explained(backward, own_residuals(view_a))
     return Match(motions, weight / weight.sum(), trimmed_rms(forward, backward), overlap)
 
 
-def _weighed(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> tuple[Motions, Float[np.ndarray, "h"]]:
+def _weighed(
+    a: Side, b: Side, motions: Motions, reach: float, scale: bool, width: float
+) -> tuple[Motions, Float[np.ndarray, "h"]]:
     """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
-    score = costs(a, b, motions, reach, scale)
+    score = final_costs(a, b, motions, reach, scale)
     kept = distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
     motions, score = motions[kept], score[kept]
-    floor = float(cost(own_residuals(a.view).truncated(reach), own_residuals(b.view).truncated(reach), scale)[0])
     # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
-    level = max(float(score[0]), floor)
-    weight = np.exp(-np.clip(score - level, 0, None) / (_TIE_WIDTH * level))
+    level = max(float(score[0]), final_floor(a.view, b.view, reach, scale))
+    weight = np.exp(-np.clip(score - level, 0, None) / (width * level))
     named = weight >= _NAMED
     return motions[named], weight[named]
 
@@ -94,8 +107,11 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     score = costs(by_table(a, a.probes[:_PROBES]), by_table(b, b.probes[:_PROBES]), motions, 0.4, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_OTHER_POSE)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
-    motions = refine(few_a, few_b, motions, _COARSE_REACHES, scale)
+    motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
+    score = costs(few_a, few_b, motions, 0.4, scale)
+    motions = motions[np.argsort(score, kind="stable")[:_HALFWAY]]
+    motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)
     score = costs(few_a, few_b, motions, 0.3, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _FINE, np.radians(10), 0.2)]
-    quarter_a, quarter_b = (by_tree(view, _spread_out(view, 4)) for view in (a, b))
+    quarter_a, quarter_b = (by_tree(view, _spread_out(view, 4), float(_FINE_REACHES.max())) for view in (a, b))
     return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)

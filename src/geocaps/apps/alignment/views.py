@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import distance_transform_edt
-from scipy.spatial import cKDTree
+from scipy.spatial import ConvexHull, QhullError, cKDTree
+from scipy.spatial.distance import cdist
 
 from geocaps.apps.alignment.motions import dot
-from geocaps.points.sampling import evenly, farthest_points
+from geocaps.points.sampling import evenly
 
 PROBES = 96
 """Farthest points that stand for the cloud when hundreds of hypotheses are scored."""
@@ -51,6 +51,7 @@ class View:
     probes: Int[np.ndarray, "p"]
     tree: cKDTree
     table: NearestTable
+    hull: Float[np.ndarray, "f 4"]  # planes (outward normal, offset) of the convex hull; none for a flat cloud
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,17 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     normals = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)[1][:, :, 0]
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
-    chosen = farthest_points(torch.from_numpy(points[candidates])[None], min(PROBES, len(candidates)))
-    probes = candidates[chosen[0].numpy()]
+    probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
     return View(
-        points, normals, float(np.median(distance[:, 1])), near[:, 1], solid, probes, tree, _table(points, solid)
+        points=points,
+        normals=normals,
+        spacing=float(np.median(distance[:, 1])),
+        neighbour=near[:, 1],
+        solid=solid,
+        probes=probes,
+        tree=tree,
+        table=_table(points, solid),
+        hull=_hull(points[solid]),
     )
 
 
@@ -109,6 +117,24 @@ def local_frames(view: View) -> Frames:
         offset=(mean[:, None] @ rotation)[:, 0],
         skew=np.cbrt((weight[:, None] @ (along * along * along))[:, 0]),
     )
+
+
+def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
+    """As ``farthest_points`` for one small cloud: with all distances at hand a step costs two short calls."""
+    square = cdist(points, points, "sqeuclidean")
+    chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]
+    nearest = square[chosen[0]].copy()
+    while len(chosen) < count:
+        chosen.append(int(nearest.argmax()))
+        np.minimum(nearest, square[chosen[-1]], out=nearest)
+    return np.array(chosen)
+
+
+def _hull(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "f 4"]:
+    try:
+        return ConvexHull(points).equations
+    except QhullError:  # flat, or too few points: it has no inside
+        return np.empty((0, 4))
 
 
 def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:

@@ -1,0 +1,86 @@
+"""What an index keeps of an object, and how it is made of a cloud."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64
+
+from geocaps.apps.clouds import Cloud
+from geocaps.apps.encode import Encoding, Model
+from geocaps.points.normalize import Normalization
+from geocaps.points.sampling import evenly
+from geocaps.se3 import Pose
+
+KEPT_POINTS = 512
+"""Points of an object that are kept, for aligning and drawing it."""
+QUANTUM = 1 / 32767
+"""Kept points lie in the unit ball and are stored as 16-bit multiples of this."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One object of an index."""
+
+    id: str  # SHA-256 of its content
+    name: str
+    path: str | None
+    class_name: str | None
+    feature: Float32[np.ndarray, "d"]
+    pose: Pose  # the object capsule's, in the user's coordinates
+    normalization: Normalization
+    points: Float[np.ndarray, "n 3"]  # in the model's frame
+
+
+@dataclass(frozen=True)
+class Label:
+    """How an object is called in an index."""
+
+    id: str
+    name: str
+    path: str | None
+    class_name: str | None
+
+
+def make_rows(model: Model, labels: Sequence[Label], clouds: Sequence[Cloud]) -> list[Row]:
+    encoding = model.encode([cloud.points for cloud in clouds])
+    return [make_row(label, encoding, index) for index, label in enumerate(labels)]
+
+
+def make_row(label: Label, encoding: Encoding, index: int) -> Row:
+    own = encoding.normalization
+    return Row(
+        id=label.id,
+        name=label.name,
+        path=label.path,
+        class_name=label.class_name,
+        feature=encoding.feature[index].numpy(),
+        pose=encoding.pose[index],
+        normalization=Normalization(own.center[index], own.scale[index]),
+        points=kept_points(encoding.model, encoding.clouds[index]),
+    )
+
+
+def kept_points(model: Model, cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
+    """The points that stand for a cloud, in the model's frame: the same ones whatever way it is turned."""
+    points = model.prepare(cloud)[0].double().numpy()
+    return points[evenly(min(len(points), KEPT_POINTS), len(points))]
+
+
+def user_points(row: Row) -> Float64[np.ndarray, "n 3"]:
+    """The kept points in the object's own coordinates."""
+    return row.normalization.points_to_user(torch.from_numpy(row.points)).numpy()
+
+
+def weights_checksum(model: Model) -> str:
+    """Of everything that decides a feature: the configuration and every weight."""
+    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True).encode(), digest_size=16)
+    for name, value in sorted(model.network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()

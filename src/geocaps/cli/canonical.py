@@ -1,0 +1,173 @@
+"""``geocaps canonical``: objects brought to their canonical poses, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from geocaps.cli.output import console, messages, print_json
+
+if TYPE_CHECKING:
+    from geocaps.apps.canonical import Canonical, Skipped, Thumbnail
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One file and where its result goes."""
+
+    path: Path
+    target: Path | None
+
+
+def canonical(
+    files: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")],
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    suffix: str = ".ply",
+    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    weights: Path | None = None,
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Bring objects to their canonical poses, whatever way they came; writes files and one picture.
+
+    Objects are moved rigidly, not scaled. Where an object looks nearly the same another way round, its pose is a choice
+    among several: that is said, with the confidence. Files that cannot be read are listed and skipped.
+
+    Example: geocaps canonical scans/ table.obj --out canonical --png side_by_side.png
+
+    Args:
+        files: Clouds, meshes, or folders of them.
+        out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
+        suffix: Format of the files in --out: .ply, .obj, .glb, .xyz, .npy, .npz or .pcd.
+        png: Where to write a picture: as given above, canonical below.
+        weights: Checkpoint folder (default: the weights that ship with the package).
+        json: One JSON object on standard output.
+    """
+    from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, picture
+    from geocaps.apps.encode import load
+    from geocaps.errors import InvalidInputError
+    from geocaps.points.io.scene import check_target, write_whole
+    from geocaps.points.sampling import evenly
+
+    jobs = _jobs(files, out, suffix)
+    if png is not None:
+        check_target(png, (".png",))
+    objects: list[dict[str, Any]] = []
+    skipped: list[Skipped] = []
+    thumbnails: list[Thumbnail] = []
+    drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
+    named = ((str(job.path), job.path) for job in jobs)
+    for index, (job, found) in enumerate(zip(_followed(jobs), canonical_each(named, load(weights)), strict=True)):
+        if isinstance(found, Skipped):
+            skipped.append(found)
+            messages().print(f"skipped: {found.reason}", markup=False, soft_wrap=True)
+            continue
+        if job.target is not None:
+            job.target.parent.mkdir(parents=True, exist_ok=True)
+            found.save(job.target)
+        objects.append(_record(found, job.target))
+        if index in drawn:
+            thumbnails.append(found.thumbnail())
+    if not objects:
+        raise InvalidInputError(f"none of the {len(jobs)} files could be brought to a canonical pose")
+    if png is not None and thumbnails:
+        write_whole(png, picture(thumbnails))
+    if json:
+        print_json(
+            {
+                "objects": objects,
+                "skipped": [{"file": one.name, "reason": one.reason} for one in skipped],
+                "png": None if png is None else str(png),
+            }
+        )
+    else:
+        _show(objects, len(skipped), out, png)
+
+
+def _jobs(files: list[str], out: Path | None, suffix: str) -> list[_Job]:
+    """Every file, with folders opened, and a place of its own for each result."""
+    from geocaps.apps.canonical import save_suffixes
+    from geocaps.errors import UsageError
+
+    if not files:
+        raise UsageError("no files were given: name clouds, meshes or folders of them")
+    if suffix not in save_suffixes():
+        raise UsageError(f"--suffix {suffix} is not written: choose one of {' '.join(save_suffixes())}")
+    listed = [(path, place) for name in files for path, place in _opened(Path(name))]
+    if out is None:
+        return [_Job(path, None) for path, _ in listed]
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file: name a folder")
+    jobs, sources = [], {path.resolve() for path, _ in listed}
+    owner: dict[Path, Path] = {}
+    for path, place in listed:
+        target = (out / place).with_suffix(suffix)
+        if target.resolve() in sources:
+            raise UsageError(f"the result for {path} would replace the input {target}: choose another folder for --out")
+        if target in owner:
+            raise UsageError(f"{owner[target]} and {path} would both be written to {target}: rename one, or run twice")
+        owner[target] = path
+        jobs.append(_Job(path, target))
+    return jobs
+
+
+def _opened(path: Path) -> Iterator[tuple[Path, Path]]:
+    """A file and its name; of a folder each file and its path below the folder."""
+    from geocaps.errors import UsageError
+    from geocaps.points.datasets.folder import list_items
+
+    if not path.is_dir():
+        yield path, Path(path.name)
+        return
+    items = list_items(path)
+    if not items:
+        raise UsageError(f"{path}: no meshes or point clouds are in this folder")
+    for item in items:
+        yield item.path, Path(item.object_id)
+
+
+def _followed(jobs: list[_Job]) -> Iterator[_Job]:
+    """The jobs with a progress bar on standard error."""
+    from rich.progress import track
+
+    yield from track(jobs, description="canonical poses", console=messages(), transient=True)
+
+
+def _record(found: Canonical, target: Path | None) -> dict[str, Any]:
+    return {
+        "file": found.name,
+        "points": len(found.given),
+        "translation": found.pose.translation.tolist(),
+        "wxyz": found.pose.wxyz.tolist(),
+        "confidence": found.confidence,
+        "ambiguous": found.ambiguous,
+        "alternatives": [
+            {
+                "translation": other.pose.translation.tolist(),
+                "wxyz": other.pose.wxyz.tolist(),
+                "probability": other.probability,
+            }
+            for other in found.alternatives
+        ],
+        "out": None if target is None else str(target),
+    }
+
+
+def _show(objects: list[dict[str, Any]], skipped: int, out: Path | None, png: Path | None) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("object", "points", "confidence", "alternatives", "T_world_object: wxyz")
+    for one in objects:
+        others = " ".join(f"{other['probability']:.2f}" for other in one["alternatives"])
+        doubt = f"AMBIGUOUS {others}" if one["ambiguous"] else others
+        wxyz = ", ".join(f"{value:.3f}" for value in one["wxyz"])
+        table.add_row(Text(one["file"]), f"{one['points']:,}", f"{one['confidence']:.2f}", doubt, wxyz)
+    screen = console()
+    screen.print(table)
+    lines = [f"{len(objects)} objects" + (f", {skipped} skipped (see above)" if skipped else "")]
+    lines += [f"wrote {where}" for where in (out, png) if where is not None]
+    screen.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -1,0 +1,118 @@
+"""What the page can show: embedded objects, files named on the command line, and bounded uploads."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from geocaps import datasets
+from geocaps.apps.clouds import as_cloud
+from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
+from geocaps.points.datasets import PointDataset
+from geocaps.points.io import SUFFIXES, load_points
+from geocaps.points.sampling import canonical_order, evenly
+
+MAX_UPLOAD_BYTES = 32 * 1024**2
+MAX_UPLOAD_POINTS = 2_000_000
+SHOWN_POINTS = 4096
+"""Points of a cloud that are kept: enough to look at, few enough to encode while a slider moves."""
+EXAMPLE = "chair 1"
+"""The embedded object that is shown when nothing is asked for."""
+SHAPES_SHOWN = 3
+"""Objects of each procedural class in the list."""
+
+
+@dataclass(frozen=True)
+class ShownCloud:
+    """A cloud in the user's coordinates, thinned to what the page keeps; ``total`` points were there."""
+
+    name: str
+    points: Float[np.ndarray, "n 3"]
+    total: int
+
+
+def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
+    """A checked cloud, thinned evenly by distance from its centre, so that a turned copy keeps the same points."""
+    checked = as_cloud(points, minimum, name).points
+    if len(checked) <= SHOWN_POINTS:
+        return ShownCloud(name, checked, len(checked))
+    order = canonical_order(checked)[evenly(SHOWN_POINTS, len(checked))]
+    return ShownCloud(name, checked[np.sort(order)], len(checked))
+
+
+def file_cloud(path: str | os.PathLike[str], minimum: int) -> ShownCloud:
+    """A file of this machine, named by the person who started the page."""
+    return shown_cloud(Path(path).name, load_points(path).points, minimum)
+
+
+def uploaded_cloud(name: str, content: bytes, minimum: int) -> ShownCloud:
+    """A file that came from a browser: bounded, read by the safe readers from a temporary folder that goes at once."""
+    name = _plain_name(name)
+    check_upload(name, len(content))
+    with tempfile.TemporaryDirectory(prefix="geocaps-upload-") as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        try:
+            points = load_points(path).points
+        except GeocapsError as error:
+            # The person knows the file by its name, not by where it was put.
+            raise FileFormatError(str(error).replace(f"{folder}{os.sep}", "")) from None
+    if len(points) > MAX_UPLOAD_POINTS:
+        raise InvalidInputError(
+            f"{name} has {len(points):,} points; the page takes {MAX_UPLOAD_POINTS:,}: "
+            "start geocaps view with the file's name instead, or thin it out"
+        )
+    return shown_cloud(name, points, minimum)
+
+
+def check_upload(name: str, size: int) -> None:
+    """Refuse what is too large or of no known format: before its bytes have come, where the size is declared."""
+    name = _plain_name(name)
+    suffix = Path(name).suffix.lower()
+    if suffix not in SUFFIXES:
+        came = f"'{suffix}'" if suffix else "no suffix"
+        raise FileFormatError(f"{name} has {came}, which is not read: expected one of {' '.join(sorted(SUFFIXES))}")
+    if size > MAX_UPLOAD_BYTES:
+        raise InvalidInputError(
+            f"{name} has {size:,} bytes; the page takes {MAX_UPLOAD_BYTES:,}: "
+            "start geocaps view with the file's name instead"
+        )
+
+
+def embedded_names() -> tuple[str, ...]:
+    """The objects that come with the package, as the list of the page names them."""
+    return tuple(_embedded())
+
+
+def embedded_cloud(name: str, minimum: int) -> ShownCloud:
+    found = _embedded().get(name)
+    if found is None:
+        raise InvalidInputError(f"there is no embedded object {name!r}: choose one of the list")
+    dataset, index = found
+    return shown_cloud(name, dataset.points(index).numpy(), minimum)
+
+
+@lru_cache(maxsize=1)
+def _embedded() -> dict[str, tuple[PointDataset, int]]:
+    shapes, furniture = datasets.load("shapes"), datasets.load("furniture")
+    found: dict[str, tuple[PointDataset, int]] = {}
+    for code, class_name in enumerate(shapes.class_names):
+        for place, index in enumerate(np.flatnonzero(shapes.labels == code)[:SHAPES_SHOWN].tolist()):
+            found[f"{class_name} {place + 1}"] = (shapes, index)
+    for index, object_id in enumerate(furniture.object_ids):
+        found[f"furniture: {object_id.rsplit('#', 1)[-1]} ({index + 1})"] = (furniture, index)
+    return found
+
+
+def _plain_name(name: str) -> str:
+    """The last part of a name that a browser sent, without anything that a file system or a page might act on."""
+    last = re.split(r"[/\\]", name)[-1]
+    plain = re.sub(r"[^\w.() -]", "_", last).strip(". ")
+    return plain[-100:] or "upload"

@@ -1,0 +1,135 @@
+"""``geocaps.canonical``: any pose in, one pose out; and how results look in a notebook."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from PIL import Image
+
+import geocaps
+from geocaps.apps.canonical import Canonical, Skipped, canonical_each, picture
+from geocaps.errors import InvalidInputError
+from geocaps.points.synthetic import make_shape
+from geocaps.se3 import Pose
+
+
+@pytest.fixture(scope="module")
+def model():
+    return geocaps.untrained("cpu")
+
+
+def sample(name="chair", count=400):
+    return make_shape(name, 3).sample(count, torch.Generator().manual_seed(0)).points.double().numpy()
+
+
+def image_of(shown):
+    """The inline picture of a notebook's HTML, as an array of colours."""
+    data = base64.b64decode(shown.split("base64,")[1].split('"')[0])
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+# ── canonical ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_moved_object_comes_to_the_same_pose_in_its_own_units(model):
+    points = sample()
+    pose = Pose.random(generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    moved = Pose(torch.tensor([1.0, 2.0, 3.0]).double(), pose.wxyz).apply(torch.from_numpy(points)).numpy()
+    here, there = geocaps.canonical([points, moved], model)
+    np.testing.assert_allclose(there.points, here.points, atol=1e-3)
+    size = [np.linalg.norm(cloud - cloud.mean(axis=0)) for cloud in (here.points, points)]
+    assert size[0] == pytest.approx(size[1])
+
+
+def test_any_kind_of_source(model, tmp_path):
+    points = sample()
+    np.save(tmp_path / "chair.npy", points)
+    (expected,) = geocaps.canonical(points, model)
+    for source in (
+        torch.from_numpy(points),
+        [trimesh.PointCloud(points)],
+        tmp_path / "chair.npy",
+        str(tmp_path / "chair.npy"),
+        np.stack([points, points]),
+        model.encode(points),
+        model.encode([points, points]),
+    ):
+        for one in geocaps.canonical(source, model):
+            np.testing.assert_array_equal(one.points, expected.points)
+
+
+def test_a_mesh_stays_a_mesh(model, tmp_path):
+    box = trimesh.creation.box((2, 1, 0.4))
+    (found,) = geocaps.canonical(box, model)
+    found.save(tmp_path / "box.ply")
+    back = trimesh.load_mesh(tmp_path / "box.ply")
+    assert back.volume == pytest.approx(0.8)
+    np.testing.assert_allclose(found.pose.apply(torch.tensor(back.vertices)).numpy().min(axis=0), (-1, -0.5, -0.2))
+
+
+def test_bad_ones_are_skipped_with_a_reason_or_raise(model, tmp_path):
+    (tmp_path / "bad.ply").write_text("nonsense")
+    sources = {"bad": tmp_path / "bad.ply", "few": np.zeros((3, 3)), "good": sample()}
+    bad, few, good = canonical_each(sources.items(), model)
+    assert isinstance(bad, Skipped)
+    assert "bad.ply" in bad.reason
+    assert isinstance(few, Skipped)
+    assert few.reason.startswith("few")
+    assert isinstance(good, Canonical)
+    with pytest.raises(InvalidInputError, match="object 0"):
+        geocaps.canonical([np.zeros((3, 3))], model)
+    with pytest.raises(InvalidInputError, match="batch"):
+        geocaps.canonical([np.stack([sample(), sample()])], model)
+
+
+def test_the_picture_grows_to_rows_of_eight_and_stops(model, monkeypatch):
+    monkeypatch.setattr("geocaps.apps.canonical.MOST_DRAWN", 9)
+    (one,) = geocaps.canonical(sample(count=60), model)
+    sizes = [Image.open(io.BytesIO(picture([one.thumbnail()] * count))).size for count in (2, 8, 9, 20)]
+    assert sizes[0][0] < sizes[1][0] == sizes[2][0]
+    assert sizes[0][1] == sizes[1][1] < sizes[2][1]
+    assert sizes[2] == sizes[3]
+    with pytest.raises(InvalidInputError, match="no object"):
+        picture([])
+
+
+# ── notebooks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_encodings_show_a_line_and_a_picture(model):
+    one = model.encode(sample())
+    assert "400 points: 16 parts" in repr(one)
+    assert len(repr(one)) < 200
+    assert (image_of(one._repr_html_()) < 250).any()
+
+
+def test_a_batch_shows_a_thumbnail_for_each_up_to_twelve(model):
+    widths = {}
+    for count in (2, 4, 13):
+        batch = model.encode([sample(count=100)] * count)
+        assert f"{count} clouds" in repr(batch)
+        widths[count] = image_of(batch._repr_html_()).shape[1]
+    assert widths[4] == pytest.approx(2 * widths[2], abs=2)
+    assert widths[13] == pytest.approx(6 * widths[2], abs=2)
+
+
+def test_alignments_and_canonical_poses_show_a_line_and_a_picture(model):
+    points = sample()
+    found = geocaps.align(points, points + 1)
+    assert "translation (1, 1, 1)" in repr(found)
+    assert "confidence" in repr(found)
+    assert (image_of(found._repr_html_()) < 250).any()
+    a, b = found.inverse().shown
+    np.testing.assert_array_equal(b, found.shown[0])
+    np.testing.assert_allclose(found.apply(b), a, atol=1e-9)
+    (one,) = geocaps.canonical(points, model)
+    assert repr(one) in one._repr_html_()
+    assert (image_of(one._repr_html_()) < 250).any()
+
+
+def test_names_are_escaped(model, tmp_path):
+    np.save(tmp_path / "<script>.npy", sample())
+    assert "<script>" not in model.encode(tmp_path / "<script>.npy")._repr_html_()

@@ -1,0 +1,193 @@
+"""``geocaps.parts``: what the files hold, read back with trimesh, and what the value promises."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from PIL import Image
+
+import geocaps
+from geocaps.errors import InvalidInputError
+from geocaps.points.io import load_points
+from geocaps.points.io.scene import Mesh, save_cloud, save_meshes
+from geocaps.points.synthetic import make_shape
+
+MAP = np.array([5e5, 5.4e6, 120.0])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return geocaps.untrained("cpu")
+
+
+@pytest.fixture(scope="module")
+def chair():
+    return make_shape("chair", 3).sample(700, torch.Generator().manual_seed(0)).points.numpy()
+
+
+@pytest.fixture(scope="module")
+def found(model, chair):
+    return geocaps.parts(chair, model)
+
+
+def vertex_colors(geometry):
+    return np.asarray(geometry.visual.vertex_colors)[:, :3]
+
+
+def scene_meshes(path):
+    """Each mesh of a file by name, moved to its place."""
+    scene = trimesh.load_scene(path)
+    return {name: scene.geometry[scene.graph[name][1]].copy().apply_transform(scene.graph[name][0])
+            for name in scene.graph.nodes_geometry}  # fmt: skip
+
+
+# ── the value ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_point_has_one_part(found, model, chair):
+    assert found.counts.sum() == len(chair) == len(found.labels)
+    assert len(found) == model.config.parts.parts == len(found.counts)
+    np.testing.assert_array_equal(found.points, chair)
+    np.testing.assert_array_equal(found.labels, model.encode(chair).labels)
+    assert len(np.unique(found.colors, axis=0)) == len(found)
+
+
+def test_torch_trimesh_path_and_encoding_give_the_same(found, model, chair, tmp_path):
+    np.save(tmp_path / "chair.npy", chair)
+    sources = (torch.from_numpy(chair), trimesh.PointCloud(chair), tmp_path / "chair.npy", model.encode(chair))
+    for source in sources:
+        other = geocaps.parts(source, model)
+        np.testing.assert_array_equal(other.labels, found.labels)
+        np.testing.assert_array_equal(other.surfaces, found.surfaces)
+
+
+def test_a_batch_is_refused(model, chair):
+    with pytest.raises(InvalidInputError, match="2 were given"):
+        geocaps.parts(model.encode([chair, chair]), model)
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ply_holds_points_in_the_colours_of_their_parts(found, tmp_path):
+    found.save(tmp_path / "parts.ply")
+    cloud = trimesh.load(tmp_path / "parts.ply")
+    np.testing.assert_array_equal(cloud.vertices, found.points)
+    np.testing.assert_array_equal(cloud.colors[:, :3], found.colors[found.labels])
+    np.testing.assert_array_equal(cloud.metadata["_ply_raw"]["vertex"]["data"]["label"].ravel(), found.labels)
+
+
+def test_glb_holds_points_in_the_colours_of_their_parts(found, tmp_path):
+    found.save(tmp_path / "parts.glb")
+    (cloud,) = trimesh.load_scene(tmp_path / "parts.glb").geometry.values()
+    np.testing.assert_allclose(cloud.vertices, found.points, atol=1e-7)
+    np.testing.assert_array_equal(cloud.colors[:, :3], found.colors[found.labels])
+
+
+def test_glb_surfaces_are_a_coloured_double_sided_mesh_for_each_part(found, tmp_path):
+    found.save_surfaces(tmp_path / "surfaces.glb")
+    meshes = scene_meshes(tmp_path / "surfaces.glb")
+    assert sorted(meshes) == [f"part_{j:02d}" for j in range(len(found))]
+    for j in range(len(found)):
+        mesh = meshes[f"part_{j:02d}"]
+        np.testing.assert_allclose(mesh.triangles, found.surfaces[j][found.triangles], atol=1e-6)
+        np.testing.assert_array_equal(mesh.visual.material.baseColorFactor[:3], found.colors[j])
+        assert mesh.visual.material.doubleSided
+
+
+def test_ply_surfaces_are_one_mesh_with_the_colours_of_the_parts(found, tmp_path):
+    found.save_surfaces(tmp_path / "surfaces.ply")
+    mesh = trimesh.load(tmp_path / "surfaces.ply", process=False)
+    np.testing.assert_array_equal(mesh.vertices, found.surfaces.reshape(-1, 3))
+    np.testing.assert_array_equal(vertex_colors(mesh), np.repeat(found.colors, found.surfaces.shape[1], axis=0))
+    np.testing.assert_array_equal(mesh.triangles, found.surfaces[:, found.triangles].reshape(-1, 3, 3))
+
+
+def test_obj_surfaces_are_an_object_for_each_part(found, tmp_path):
+    found.save_surfaces(tmp_path / "surfaces.obj")
+    scene = trimesh.load_scene(tmp_path / "surfaces.obj", split_objects=True, process=False)
+    assert sorted(scene.geometry) == [f"part_{j:02d}" for j in range(len(found))]
+    for j in range(len(found)):
+        mesh = scene.geometry[f"part_{j:02d}"]
+        np.testing.assert_allclose(np.sort(mesh.triangles, axis=0), np.sort(found.surfaces[j][found.triangles], axis=0))
+        np.testing.assert_array_equal(np.unique(vertex_colors(mesh), axis=0), found.colors[j][None])
+
+
+@pytest.mark.parametrize("suffix", [".glb", ".ply", ".obj"])
+def test_map_coordinates_keep_their_digits(model, chair, tmp_path, suffix):
+    """GLB has float32 alone: the place stands in the node."""
+    there = geocaps.parts(chair.astype(np.float64) + MAP, model)
+    there.save_surfaces(tmp_path / f"surfaces{suffix}")
+    vertices = load_points(tmp_path / f"surfaces{suffix}").vertices
+    np.testing.assert_allclose(np.sort(vertices, axis=0), np.sort(there.surfaces.reshape(-1, 3), axis=0), atol=1e-6)
+    if suffix != ".obj":
+        there.save(tmp_path / f"points{suffix}")
+        np.testing.assert_allclose(load_points(tmp_path / f"points{suffix}").points, there.points, atol=1e-6)
+
+
+def test_a_mesh_without_colour(tmp_path):
+    box = trimesh.creation.box((1, 2, 3))
+    for suffix in (".ply", ".obj", ".glb"):
+        save_meshes(tmp_path / f"box{suffix}", [Mesh("box", np.array(box.vertices), np.array(box.faces))])
+        back = trimesh.load_mesh(tmp_path / f"box{suffix}")
+        assert back.volume == pytest.approx(6)
+
+
+def test_picture(found, tmp_path):
+    found.save_png(tmp_path / "parts.png")
+    image = np.asarray(Image.open(tmp_path / "parts.png").convert("RGB")).reshape(-1, 3)
+    background = np.all(image == 255, axis=1).mean()
+    assert 0.3 < background < 0.98
+    assert len(np.unique(image, axis=0)) > len(found)
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "sentence"),
+    [
+        ("save", "parts.doc", "must end in"),
+        ("save", "parts.npy", "NPY holds points alone"),
+        ("save_surfaces", "parts.xyz", "must end in"),
+        ("save_png", "parts.jpg", "must end in .png"),
+        ("save", "nowhere/parts.ply", "does not exist"),
+        ("save_surfaces", "folder.glb", "a folder has this name"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_one_sentence(found, tmp_path, method, name, sentence):
+    (tmp_path / "folder.glb").mkdir()
+    with pytest.raises(InvalidInputError, match=sentence):
+        getattr(found, method)(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.glb"]
+
+
+def test_a_failed_write_leaves_the_old_file(found, tmp_path, monkeypatch):
+    target = tmp_path / "surfaces.ply"
+    target.write_bytes(b"old")
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        found.save_surfaces(target)
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_no_mesh_and_no_points(tmp_path):
+    with pytest.raises(InvalidInputError, match="no mesh"):
+        save_meshes(tmp_path / "empty.glb", [])
+    with pytest.raises(InvalidInputError, match="no points"):
+        save_cloud(tmp_path / "empty.glb", np.empty((0, 3)))
+
+
+def test_notebook(found):
+    shown = found._repr_html_()
+    assert "16 parts" in repr(found)
+    encoded = shown.split("base64,")[1].split('"')[0]
+    assert Image.open(io.BytesIO(base64.b64decode(encoded))).size[0] > 100

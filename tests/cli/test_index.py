@@ -1,0 +1,114 @@
+"""``geocaps index`` as a user calls it: what it prints where, the picture it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps import cli
+from geocaps.points.io import load_points, save_points
+from geocaps.points.synthetic import make_shape
+from geocaps.se3 import Pose
+
+TURN = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
+
+
+def call(capsys, *args):
+    code = cli.run(["index", *map(str, args)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("cli") / "objects"
+    for name in ("chair", "lamp"):
+        (place / name).mkdir(parents=True)
+        for seed in range(2):
+            points = make_shape(name, seed).sample(1024, torch.Generator().manual_seed(seed)).points
+            save_points(place / name / f"{seed}.ply", points.numpy())
+    (place / "broken.stl").write_bytes(b"solid nothing")
+    save_points(place.parent / "query.npy", TURN.apply(torch.from_numpy(_chair(place)).double()).numpy())
+    return place
+
+
+@pytest.fixture(scope="module")
+def index(folder):
+    where = folder.parent / "shapes.lance"
+    assert cli.run(["index", "add", str(where), str(folder)]) == 0
+    return where
+
+
+def _chair(folder):
+    return load_points(folder / "chair" / "1.ply").points
+
+
+def test_add_says_what_was_done_and_adds_nothing_twice(capsys, folder, index):
+    code, out, err = call(capsys, "add", index, folder)
+    assert (code, err) == (0, "")
+    assert "0 added, 4 already there, 1 skipped" in out
+    assert "broken.stl" in out
+    code, out, _ = call(capsys, "add", index, folder / "chair" / "0.ply", folder / "lamp", "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert (record["objects"], record["added"], record["known"], record["skipped"]) == (4, 0, 3, [])
+
+
+def test_search_for_people_and_as_json(capsys, folder, index, tmp_path):
+    query = folder.parent / "query.npy"
+    code, out, err = call(capsys, "search", index, query, "--k", 2, "--out", tmp_path / "hits.png")
+    assert (code, err) == (0, "")
+    assert out.startswith("2 hits for")
+    assert "chair/1.ply" in out.splitlines()[2]
+    assert str(tmp_path / "hits.png") in out
+    assert (tmp_path / "hits.png").read_bytes().startswith(b"\x89PNG")
+
+    record = json.loads(call(capsys, "search", index, query, "--json")[1])
+    assert len(record["hits"]) == 4
+    best = record["hits"][0]
+    assert (best["name"], best["class"], best["path"]) == ("chair/1.ply", "chair", str(folder / "chair" / "1.ply"))
+    assert best["scale"] == pytest.approx(1, rel=1e-3)
+    matrix = np.array(best["matrix"])
+    np.testing.assert_allclose(_chair(folder) @ matrix[:3, :3].T + matrix[:3, 3], load_points(query).points, atol=5e-3)
+    assert best["chamfer"] < 1e-3
+
+    lamps = json.loads(call(capsys, "search", index, query, "--class", "lamp", "--rerank", 0, "--json")[1])["hits"]
+    assert [hit["class"] for hit in lamps] == ["lamp", "lamp"]
+    assert [hit["chamfer"] for hit in lamps] == [None, None]
+    zeros = json.loads(call(capsys, "search", index, query, "--path", "*/0.ply", "--json")[1])["hits"]
+    assert {hit["name"] for hit in zeros} == {"chair/0.ply", "lamp/0.ply"}
+
+
+def test_info_and_remove(capsys, folder, tmp_path):
+    where = tmp_path / "i.lance"
+    call(capsys, "add", where, folder / "chair", "--class", "seat")
+    code, out, _ = call(capsys, "info", where)
+    assert code == 0
+    assert "2 objects, 1 classes" in out
+    record = json.loads(call(capsys, "info", where, "--json")[1])
+    assert record["classes"] == {"seat": 2}
+    assert record["approximate"] is False
+    assert "1 removed, 1 left" in call(capsys, "remove", where, "--path", "*/0.ply")[1]
+    record = json.loads(call(capsys, "remove", where, "--class", "seat", "--json")[1])
+    assert (record["removed"], record["objects"]) == (1, 0)
+
+
+def test_failures_are_one_sentence(capsys, folder, index, tmp_path):
+    query = folder.parent / "query.npy"
+    for code, args, sentence in (
+        (1, ("search", tmp_path / "missing.lance", query), "there is no index at"),
+        (1, ("search", index, tmp_path / "missing.ply"), "missing.ply"),
+        (1, ("search", index, query, "--out", tmp_path / "hits.jpg"), "must end in .png"),
+        (1, ("info", folder), "holds no index"),
+        (1, ("add", index, tmp_path / "nothing"), "does not exist"),
+        (2, ("search", index, query, "--k", 0), "--k must be at least 1"),
+        (2, ("remove", index), "say what to remove"),
+    ):
+        found, out, err = call(capsys, *args)
+        assert (found, out) == (code, "")
+        assert err.count("\n") == 1
+        assert sentence in err
+    assert not (tmp_path / "missing.lance").exists()

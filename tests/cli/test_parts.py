@@ -1,0 +1,68 @@
+"""``geocaps parts`` as a user calls it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+from geocaps import cli
+from geocaps.points.synthetic import make_shape
+
+
+@pytest.fixture
+def chair(tmp_path):
+    np.save(tmp_path / "chair.npy", make_shape("chair", 3).sample(400, torch.Generator().manual_seed(0)).points.numpy())
+    return tmp_path / "chair.npy"
+
+
+def call(capsys, *args):
+    code = cli.run(["parts", *map(str, args)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_files_and_json(capsys, chair, tmp_path):
+    targets = {"out": "parts.ply", "surfaces": "surfaces.glb", "png": "parts.png"}
+    options = [item for name, file in targets.items() for item in (f"--{name}", tmp_path / file)]
+    code, out, err = call(capsys, chair, *options, "--json")
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    assert {name: record[name] for name in targets} == {name: str(tmp_path / file) for name, file in targets.items()}
+    assert record["points"] == sum(part["points"] for part in record["parts"]) == 400
+    cloud = trimesh.load(tmp_path / "parts.ply")
+    assert len(cloud.vertices) == 400
+    colors = {tuple(part["color"]) for part in record["parts"] if part["points"]}
+    assert {tuple(row) for row in cloud.colors[:, :3].tolist()} == colors
+    meshes = trimesh.load_scene(tmp_path / "surfaces.glb").geometry
+    assert len(meshes) == len(record["parts"])
+    assert all(len(mesh.vertices) <= record["surface_points"] for mesh in meshes.values())
+    for part in record["parts"]:
+        assert len(part["feature"]) == record["feature_size"]
+        assert np.linalg.norm(part["wxyz"]) == pytest.approx(1)
+    assert (tmp_path / "parts.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_for_people(capsys, chair, tmp_path):
+    code, out, err = call(capsys, chair, "--out", tmp_path / "parts.glb")
+    assert (code, err) == (0, "")
+    assert "400 points in" in out
+    assert f"wrote {tmp_path / 'parts.glb'}" in out
+
+
+def test_failures_are_one_sentence_and_write_nothing(capsys, chair, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    for args, sentence in (
+        ((tmp_path / "missing.ply",), "missing.ply"),
+        ((chair, "--out", tmp_path / "parts.npy"), "must end in"),
+        ((chair, "--out", tmp_path / "parts.ply", "--surfaces", tmp_path / "parts.stl"), "must end in"),
+        ((chair, "--png", tmp_path / "nowhere" / "parts.png"), "does not exist"),
+        ((chair, "--weights", tmp_path / "nowhere"), "nowhere"),
+    ):
+        code, out, err = call(capsys, *args)
+        assert code == 1
+        assert out == ""
+        assert err.count("\n") == 1
+        assert sentence in err
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,299 @@
+"""The page in a real browser: everything a person does there, checked by the page's own state and by what is drawn."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+from geocaps import Index
+from geocaps.points.io import load_points, save_points
+from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, embedded_cloud
+from geocaps.viewer.export import export_page
+from geocaps.viewer.scene import INPUT_AT
+from geocaps.viewer.server import Viewer
+from geocaps.viewer.shared import Shared
+from tests.viewer.browser import Person, changed, hues, launch
+
+
+@pytest.fixture(scope="module")
+def viewer(model, tmp_path_factory):
+    index = Index(tmp_path_factory.mktemp("index") / "shapes", model)
+    names = ["chair 1", "mug 1"]
+    index.add([embedded_cloud(name, 16).points for name in names], names=names)
+    viewer = Viewer(Shared(model, {}, index), port=0)
+    yield viewer
+    viewer.stop()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def window(browser, viewer):
+    person = Person(browser, viewer.url)
+    yield person
+    person.context.close()
+
+
+@pytest.fixture
+def person(window, viewer):
+    """Someone who has just opened the page; the window is the same for all tests, opening one takes the longest."""
+    window.open(viewer.url)
+    return window
+
+
+def own_page(viewer: Viewer):
+    """The server's side of the one page that is open (of one that was just left, the server may not know yet)."""
+    return viewer.pages[max(viewer.pages)]
+
+
+def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
+    person.tick("canonical frame")
+    state = person.wait(lambda state: "object_frame" not in state["shown"])
+    assert state["object"] == "chair 1"
+    assert state["parts_seen"] > 4
+    before_input, before_canonical = person.halves()
+    assert hues(before_input) >= 5
+    assert hues(before_canonical) >= 5
+
+    person.press("random rotation")
+    state = person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
+    assert state["rotation_error_degrees"] < 1
+    after_input, after_canonical = person.halves()
+    assert changed(before_input, after_input) > 0.3
+    assert changed(before_canonical, after_canonical) < 0.05
+    assert "rotation error against the turn" in person.page.content()
+
+    person.tick("part colours")
+    person.wait(lambda state: "colors" not in state["shown"])
+    assert hues(person.halves()[0]) <= 2
+    person.tick("part colours")
+
+    person.enter("about y", 90)
+    turned = person.wait(lambda state: state["angles"][1] == 90.0)
+    assert turned["rotation_error_degrees"] < 1
+    assert turned["canonical_motion"] < 0.02
+    person.press("upright")
+    person.wait(lambda state: state["angles"] == [0.0, 0.0, 0.0])
+
+
+def test_the_algorithm_can_be_watched(person):
+    person.unfold("Watch the algorithm")
+    final, _ = person.halves()
+    person.enter("routing iteration", 0)
+    person.wait(lambda state: state["iteration"] == 0)
+    assert changed(final, person.halves()[0]) > 0.02, "points are in other parts at first"
+    person.enter("routing iteration", 3)
+    person.wait(lambda state: state["iteration"] == 3)
+    person.tick("show viewpoints")
+    state = person.wait(lambda state: state["viewpoints"] is not None)
+    assert state["viewpoints"] in (4, 24)
+    person.choose("starts", "8 at random (the paper)")
+    person.wait(lambda state: state["viewpoints"] == 8)
+    at_start, _ = person.halves()
+    person.enter("voting step", 3)
+    person.page.get_by_text("viewpoint 7").wait_for()
+    assert changed(at_start, person.halves()[0]) > 0.01, "viewpoints move"
+    person.tick("show viewpoints")
+    person.wait(lambda state: state["viewpoints"] is None)
+
+
+def test_a_clicked_part_shows_its_feature_and_folds(person, viewer):
+    page = own_page(viewer)
+    picture = page.object.picture
+    # The point nearest to the eye is in front of everything: a click there means its part.
+    camera = page.client.camera
+    front = int(np.linalg.norm(picture.points + INPUT_AT - camera.position, axis=1).argmin())
+    expected = int(picture.labels[front])
+    x, y = on_screen(picture.points[front] + INPUT_AT, camera, person)
+    person.page.mouse.click(x, y)
+    person.wait_for_message(f"part {expected}: ")
+    state = person.wait(lambda state: state["part"] == expected)
+    person.unfold("A part's feature")
+    assert person.page.locator(".geocaps-bar").count() == len(state["part_feature"]) == 8
+    before, _ = person.halves()
+    person.enter("feature 0", state["part_feature"][0] + 0.3)
+    folded = person.wait(lambda state: "surfaces" in state["shown"])
+    assert folded["part_feature"][0] == pytest.approx(state["part_feature"][0] + 0.3, abs=0.01)
+    assert changed(before, person.halves()[0]) > 0.01
+    person.press("as it was found")
+    person.wait(lambda now: now["part_feature"] == state["part_feature"])
+
+
+def on_screen(point, camera, person):
+    """Where a point of the scene is in the window."""
+    w, x, y, z = camera.wxyz
+    rotation = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    right, down, ahead = rotation.T @ (point - camera.position)
+    box = person.page.locator("canvas").first.bounding_box()
+    focal = box["height"] / 2 / np.tan(camera.fov / 2)
+    return (
+        box["x"] + box["width"] / 2 + focal * right / ahead,
+        box["y"] + box["height"] / 2 + focal * down / ahead,
+    )
+
+
+def test_directions_of_the_objects_feature_move_what_it_decodes_to(person):
+    person.unfold("The object's feature")
+    person.enter("direction 1", 2)
+    person.wait(lambda state: "from_object" in state["shown"])
+    moved, _ = person.halves()
+    person.enter("direction 1", -2)
+    person.wait(lambda state: state["directions"][0] == -2)
+    assert changed(moved, person.halves()[0]) > 0.005
+
+
+def test_what_is_seen_is_saved(person, tmp_path):
+    saved = {}
+    for button, suffix in (("PNG picture", "png"), ("PLY points", "ply"), ("JSON data", "json")):
+        with person.page.expect_download() as download:
+            person.press(button)
+        saved[suffix] = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved[suffix])
+    assert saved["png"].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(load_points(saved["ply"]).points) == 2048
+    assert json.loads(saved["json"].read_text())["name"] == "chair 1"
+
+
+def test_two_clouds_are_aligned(person):
+    # A table looks nearly the same from its other side.
+    person.choose("object", "table 2")
+    person.wait(lambda state: state["object"] == "table 2")
+    person.press("random rotation")
+    person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
+    person.press("Align")
+    person.wait(lambda state: state["mode"] == "Align")
+    person.choose("B (blue)", "table 2")
+    person.press("Align A to B")
+    found = person.wait(lambda state: state["alignment"] is not None)["alignment"]
+    assert found["residual"] < 0.2 * found["residual_before"]
+    assert found["ways"] > 1
+    assert person.page.get_by_text("residual after").is_visible()
+    before, after = person.halves()
+    assert hues(before) == 2, "orange and blue"
+    person.press("Next way")
+    other = person.wait(lambda state: state["alignment"]["way"] == 1)["alignment"]
+    assert found["residual"] < other["residual"] < found["residual_before"]
+    still, moved = person.halves()
+    assert changed(before, still) == 0
+    assert changed(after, moved) > 0.02
+    for _ in range(found["ways"] - 1):
+        person.press("Next way")
+    person.wait(lambda state: state["alignment"]["way"] == 0)
+
+
+def test_an_index_is_searched(person):
+    person.press("Search")
+    person.wait(lambda state: state["mode"] == "Search")
+    person.press("Search for the object")
+    state = person.wait(lambda state: state["hits"] is not None)
+    assert state["hits"][0] == "chair 1"
+    assert hues(person.look()) >= 2
+
+
+def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, viewer, tmp_path):
+    person.upload("broken.ply", b"ply\nformat nonsense\n")
+    assert "broken.ply" in person.wait_for_message("broken.ply")
+    person.upload("virus.exe", b"MZ")
+    assert "virus.exe has '.exe', which is not read" in person.wait_for_message("virus.exe")
+    large = tmp_path / "large.ply"
+    with large.open("wb") as file:
+        file.truncate(MAX_UPLOAD_BYTES + 1)
+    person.page.locator("input[type=file]").set_input_files(large)
+    assert "the page takes 33,554,432" in person.wait_for_message("large.ply")
+    assert person.state["object"] == "chair 1", "what was shown stays"
+    page = own_page(viewer)
+    assert page.client.gui._current_file_upload_states == {}, "nothing of what was refused is kept"
+
+    points = np.random.default_rng(0).normal(size=(300, 3)) * [1, 2, 3]
+    save_points(tmp_path / "good.ply", points)
+    person.upload("good.ply", (tmp_path / "good.ply").read_bytes())
+    person.wait(lambda state: state["object"] == "good.ply")
+    assert person.message == "good.ply: 300 points"
+    person.choose("object", "mug 2")
+    person.wait(lambda state: state["object"] == "mug 2")
+
+
+def test_a_file_can_be_dropped(person):
+    text = "\\n".join(" ".join(f"{v:.4f}" for v in row) for row in np.random.default_rng(1).normal(size=(40, 3)))
+    person.page.evaluate(
+        f"""() => {{
+            const data = new DataTransfer();
+            data.items.add(new File(["{text}"], "dropped.xyz"));
+            const zone = document.getElementById("geocaps-drop");
+            zone.dispatchEvent(new DragEvent("drop", {{dataTransfer: data, bubbles: true}}));
+        }}"""
+    )
+    person.wait(lambda state: state["object"] == "dropped.xyz")
+
+
+def test_two_browsers_do_not_disturb_each_other(person, browser, viewer):
+    person.choose("object", "mug 2")
+    before = person.wait(lambda state: state["object"] == "mug 2")
+    other = Person(browser, viewer.url)
+    try:
+        assert other.state["object"] == "chair 1"
+        wait_for_pages(viewer, 2)
+        other.press("random rotation")
+        other.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
+        other.upload("theirs.xyz", b"\n".join(b"%d %d %d" % (i % 5, i % 7, i) for i in range(60)))
+        other.wait(lambda state: state["object"] == "theirs.xyz")
+        assert person.state == before
+        assert {len(page.uploads) for page in viewer.pages.values()} == {0, 1}
+    finally:
+        other.context.close()
+    wait_for_pages(viewer, 1)
+    person.press("random rotation")
+    person.wait(lambda state: state["angles"] != before["angles"])
+
+
+def wait_for_pages(viewer: Viewer, count: int) -> None:
+    """Pages that were closed are forgotten, soon."""
+    end = time.monotonic() + 30
+    while len(viewer.pages) != count and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(viewer.pages) == count
+
+
+def test_an_exported_page_works_without_a_network(browser, model, chair, tmp_path):
+    export_page(tmp_path / "page.html", model, chair)
+    context = browser.new_context(viewport={"width": 900, "height": 500}, offline=True)
+    try:
+        page = context.new_page()
+        asked, troubles = [], []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto((tmp_path / "page.html").as_uri())
+        assert page.title().startswith("chair 1")
+        assert page.evaluate("geocaps.drawn") > 4000
+        assert page.evaluate("geocaps.colorsDrawn") > 5
+        yaw = page.evaluate("geocaps.yaw")
+        page.mouse.move(300, 250)
+        page.mouse.down()
+        page.mouse.move(360, 260)
+        page.mouse.up()
+        assert page.evaluate("geocaps.yaw") > yaw
+        drawn = page.evaluate("geocaps.drawn")
+        page.get_by_label("part surfaces").check()
+        assert page.evaluate("geocaps.drawn") > drawn
+        page.get_by_label("part colours").uncheck()
+        page.get_by_label("part surfaces").uncheck()
+        page.get_by_label("canonical frame").uncheck()
+        assert page.evaluate("geocaps.colorsDrawn") == 1
+        assert troubles == []
+        assert asked == [(tmp_path / "page.html").as_uri()]
+    finally:
+        context.close()

@@ -1,0 +1,120 @@
+"""Alignment, search, files to save and the pieces of the page, without a browser."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from geocaps import Index
+from geocaps.points.io import load_points
+from geocaps.points.synthetic import make_shape
+from geocaps.se3 import Pose
+from geocaps.viewer import saving, texts
+from geocaps.viewer.alignment import align_pair, trimmed_distance
+from geocaps.viewer.clouds import ShownCloud, embedded_cloud
+from geocaps.viewer.search import search_index
+
+
+@pytest.fixture(scope="module")
+def pair():
+    shape, generator = make_shape("chair", 1), torch.Generator().manual_seed(0)
+    a, b = (shape.sample(1500, generator).points for _ in range(2))
+    turn = Pose.random(generator=generator)
+    moved = turn.apply(a).numpy() * 1.0 + np.float32([5, 0, 0])
+    return align_pair(ShownCloud("a", moved, 1500), ShownCloud("b", b.numpy(), 1500), scale=False), a.numpy()
+
+
+def test_alignment_before_and_after(pair):
+    found, a = pair
+    assert found.residual(None) > 1
+    assert found.residual(0) < 0.05
+    assert found.residual(0) == pytest.approx(found.found.error, rel=0.15)
+    np.testing.assert_allclose(found.laid(0), a, atol=0.08)
+    np.testing.assert_array_equal(found.laid(None), found.a.points)
+    assert found.ways[0].confidence == found.found.confidence
+    assert len(found.ways) == 1 + len(found.found.alternatives)
+
+
+def test_both_clouds_are_in_sight_before_and_after(pair):
+    for way in (None, 0):
+        for cloud in pair[0].drawn(way):
+            assert np.linalg.norm(cloud, axis=1).max() < 3
+
+
+def test_trimmed_distance_is_that_of_the_better_explained_cloud():
+    whole = np.random.default_rng(0).normal(size=(400, 3))
+    assert trimmed_distance(whole, whole + np.array([0.001, 0, 0])) == pytest.approx(0.001, rel=1e-6)
+    assert trimmed_distance(whole, whole[:100]) == 0
+
+
+def test_alignment_is_saved(pair, tmp_path):
+    found, _ = pair
+    (tmp_path / "pair.ply").write_bytes(saving.pair_ply(found, 0))
+    assert len(load_points(tmp_path / "pair.ply").points) == 3000
+    record = json.loads(saving.json_bytes(saving.pair_record(found, 0)))
+    assert record["ways"][0]["wxyz"] == found.found.pose.wxyz.tolist()
+    assert record["error"] == found.found.error
+
+
+def test_the_object_is_saved_as_it_is_turned(session, tmp_path):
+    session.turn_to((0.0, 90.0, 0.0))
+    (tmp_path / "object.ply").write_bytes(saving.object_ply(session.now))
+    np.testing.assert_allclose(load_points(tmp_path / "object.ply").points, session.now.points, atol=1e-6)
+    record = json.loads(saving.json_bytes(saving.object_record(session.now)))
+    assert len(record["parts"]) == 16
+    assert sum(part["points"] for part in record["parts"]) == record["points"] == 2048
+    assert record["pose"]["wxyz"] == session.now.encoding.pose.wxyz.tolist()
+    assert record["labels"] == session.now.labels.tolist()
+
+
+def test_a_picture_is_saved_on_white():
+    seen = np.zeros((4, 6, 4), dtype=np.uint8)
+    seen[0, 0] = (255, 0, 0, 255)
+    image = np.asarray(Image.open(io.BytesIO(saving.png_bytes(seen))))
+    assert image.shape == (4, 6, 3)
+    assert image[0, 0].tolist() == [255, 0, 0]
+    assert image[1, 1].tolist() == [255, 255, 255]
+
+
+def test_hits_stand_in_a_row_in_the_querys_pose(model, tmp_path):
+    names = ("chair 1", "mug 1", "airplane 1")
+    clouds = [embedded_cloud(name, 16) for name in names]
+    index = Index(tmp_path / "index", model)
+    index.add([cloud.points for cloud in clouds], names=list(names))
+    turn = Pose.random(generator=torch.Generator().manual_seed(3))
+    turned = turn.apply(torch.from_numpy(clouds[0].points)).numpy() * 2
+    found = search_index(index, ShownCloud("query", turned, len(turned)), k=3)
+    assert found.hits[0].name == "chair 1"
+    row = found.row()
+    assert len(row) == len(found.places()) == 4
+    assert trimmed_distance(row[0], row[1]) < 0.05 * found.size, "the same object lies as the query lies"
+    apart = np.diff([place[0] for place in found.places()])
+    assert (apart > 1.5 * found.size).all()
+    assert abs(found.places()[0][0]) + found.size < 2.5, "the row fits the page"
+    points, numbers = found.joined()
+    assert len(points) == sum(len(one) for one in row)
+    assert set(numbers.tolist()) == {0, 1, 2, 3}
+    assert json.loads(saving.json_bytes(found.record()))["hits"][0]["name"] == "chair 1"
+
+
+def test_names_are_text_and_never_markup():
+    hostile = "<script>alert('x')</script>"
+    for piece in (
+        texts.notice(hostile),
+        texts.trouble(hostile),
+        texts.table([(hostile, hostile)]),
+        texts.state({"a": hostile}),
+    ):
+        assert "<script" not in piece
+        assert "&lt;script" in piece
+
+
+def test_bars_show_sign_and_size():
+    piece = texts.bars([0.5, -1.0, 0.0], part=2)
+    assert piece.count("geocaps-bar") == 3
+    assert "left:50.0%;width:25.0%" in piece
+    assert "left:0.0%;width:50.0%" in piece
+    assert "-1.000" in piece

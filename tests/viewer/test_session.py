@@ -1,0 +1,141 @@
+"""What the page shows of an object, without a page."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from geocaps.errors import InvalidInputError
+from geocaps.points.synthetic import make_shape
+from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
+from geocaps.viewer.picture import part_under_ray
+from geocaps.viewer.principal import embedded_principal, principal
+from geocaps.viewer.session import UPRIGHT, ObjectSession
+
+
+def test_a_turned_object_stands_still_in_the_canonical_view(session):
+    before = session.picture()
+    assert len(set(before.labels.tolist())) > 4
+    session.turn_to((30.0, -75.0, 140.0))
+    after = session.picture()
+    assert session.rotation_error < 0.5
+    assert session.canonical_motion < 0.01
+    assert np.abs(after.points - before.points).max() > 0.5
+    np.testing.assert_allclose(after.canonical().points, before.canonical().points, atol=0.02)
+    assert (after.labels == before.labels).mean() > 0.97
+    session.turn_to(UPRIGHT)
+    assert session.rotation_error == 0
+    np.testing.assert_array_equal(session.picture().points, before.points)
+
+
+def test_the_turn_is_about_the_centre_in_degrees_about_fixed_axes(session):
+    session.turn_to((0.0, 90.0, 0.0))
+    center = session.still.points.mean(axis=0, dtype=np.float64)
+    x, y, z = (session.still.points - center).T
+    np.testing.assert_allclose(session.now.points - center, np.stack([z, y, -x], axis=1), atol=1e-6)
+
+
+def test_random_angles_are_whole_degrees_and_differ(session):
+    drawn = {session.random_angles() for _ in range(5)}
+    assert len(drawn) == 5
+    assert all(value == round(value) and abs(value) <= 180 for angles in drawn for value in angles)
+
+
+def test_a_kilopoint_object_is_found_in_time_for_a_slider(model):
+    points = make_shape("chair", 3).sample(1024, torch.Generator().manual_seed(0)).points.numpy()
+    session = ObjectSession(model, ShownCloud("a", points, 1024), torch.Generator())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        took = []
+        for turn in range(6):
+            # The processor's time: on a busy machine a wall clock measures the others.
+            started = time.process_time()
+            session.turn_to((10.0 * turn, 20.0, 0.0))
+            session.picture()
+            took.append(time.process_time() - started)
+    finally:
+        torch.set_num_threads(threads)
+    assert min(took) < 0.150
+    assert session.now.milliseconds > 0
+
+
+def test_what_cannot_be_opened_leaves_what_was_shown(session, chair):
+    session.turn_to((10.0, 0.0, 0.0))
+    # Past the check of a file's points, found only when it is encoded.
+    endless = np.full((20, 3), 1e300)
+    with pytest.raises(InvalidInputError):
+        session.open(ShownCloud("endless", endless, 20))
+    assert session.still.cloud is chair
+    assert session.now.angles == (10.0, 0.0, 0.0)
+
+
+def test_a_changed_feature_folds_its_own_surface_alone(session):
+    before = session.picture().surfaces
+    values = session.part_feature(3).tolist()
+    session.set_part_feature(3, [values[0] + 0.3, *values[1:]])
+    assert session.part_feature(3).tolist()[0] == pytest.approx(values[0] + 0.3)
+    after = session.picture().surfaces
+    moved = np.abs(after - before).max(axis=(1, 2))
+    assert moved[3] > 1e-3
+    assert np.delete(moved, 3).max() == 0
+    session.turn_to((0.0, 45.0, 0.0))
+    assert session.part_feature(3).tolist()[0] == pytest.approx(values[0] + 0.3, abs=0.02), "the change turns too"
+    session.reset_edits()
+    session.turn_to(UPRIGHT)
+    np.testing.assert_array_equal(session.picture().surfaces, before)
+
+
+def test_principal_directions_move_the_decoded_object(model, session):
+    found = embedded_principal(model)
+    assert torch.allclose(found.directions @ found.directions.T, torch.eye(4), atol=1e-4)
+    assert (found.deviations[:-1] >= found.deviations[1:]).all()
+    before = session.picture(found)
+    session.object_amounts = torch.tensor([2.0, 0.0, 0.0, 0.0])
+    after = session.picture(found)
+    assert np.abs(after.object_surfaces - before.object_surfaces).max() > 1e-3
+    np.testing.assert_array_equal(after.surfaces, before.surfaces)
+
+
+def test_principal_directions_of_a_known_spread():
+    spread = torch.randn(4000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([0.5, 4.0, 1.0])
+    found = principal(spread + 7, 2)
+    assert found.directions.abs().argmax(dim=1).tolist() == [1, 2]
+    assert found.deviations.tolist() == pytest.approx([4.0, 1.0], rel=0.05)
+    moved = found.moved(torch.zeros(3), torch.tensor([1.0, 0.0]))
+    assert float(moved.norm()) == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_click_means_the_nearest_part_on_its_way(session):
+    square = np.array([[[x, y, 0.0] for x in (-0.1, 0.1) for y in (-0.1, 0.1)]])
+    surfaces = np.concatenate([square + np.array([0, 0, z]) for z in (-2.0, -3.0, -4.0)])
+    picture = replace(
+        session.picture(),
+        points=np.array([[0.0, 0.0, 0.5], [0.0, 0.0, -0.5], [0.5, 0.0, 0.0]]),
+        labels=np.array([2, 1, 0]),
+        surfaces=surfaces,
+        object_surfaces=surfaces,
+    )
+    ahead, behind = np.array([0.0, 0.0, -1.0]), np.array([0.0, 0.0, 1.0])
+
+    def under(x: float, y: float, z: float, direction: np.ndarray):
+        return part_under_ray(picture, np.array([x, y, z]), direction)
+
+    assert under(0, 0, 5, 3 * ahead) == (2, pytest.approx(4.5))
+    assert under(0, 0, -1, behind) == (1, pytest.approx(0.5))
+    assert under(0.5, 0, 5, ahead) == (0, pytest.approx(5.0))
+    assert under(0.1, 0.1, 5, ahead) == (0, pytest.approx(7.0)), "a decoded surface"
+    assert under(0.3, 0.1, 5, ahead) is None
+    assert under(0, 0, 5, behind) is None, "away from the object"
+
+
+def test_clouds_in_far_coordinates_are_shown_in_the_models_units(model):
+    points = embedded_cloud("chair 1", 16).points.astype(np.float64) * 30 + [4e5, 5e6, 100]
+    session = ObjectSession(model, shown_cloud("utm", points, 16), torch.Generator())
+    session.turn_to((0.0, 120.0, 0.0))
+    picture = session.picture()
+    assert np.linalg.norm(picture.points, axis=1).max() == pytest.approx(1, abs=0.05)
+    assert session.rotation_error < 1
+    assert session.canonical_motion < 0.02
