@@ -161,6 +161,24 @@ def test_embedded_and_joined_sources(data: Path, tmp_path: Path) -> None:
     assert "furniture + ellipsoids" in (tmp_path / "out" / "last" / "card.md").read_text()
 
 
+@pytest.mark.parametrize("change", [{"decomposed": 0.5}, {"decompositions": "shared"}])
+def test_what_is_decomposed_is_a_choice(data: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    small = tiny.config(tmp_path / "out", data)
+    short = replace(small.object, steps=3)
+    result = train(replace(small, object=short, objective=replace(small.objective, reuse=1, **change)))
+    assert math.isfinite(result.figures["object"]["chamfer"])
+
+
+def test_objects_without_parts_need_a_grid_of_points(data: Path, tmp_path: Path) -> None:
+    small = tiny.config(tmp_path, data)
+    some = replace(small.objective, decomposed=0.5, reuse=1)
+    blind = replace(small.model, object=replace(small.model.object, look_grid=0))
+    with pytest.raises(ConfigError, match="is not seen at all"):
+        replace(small, objective=some, model=blind)
+    with pytest.raises(ConfigError, match="decomposed must be 1"):
+        replace(some, reuse=2)
+
+
 def test_presets_hold_the_papers_values() -> None:
     paper = PRESETS["paper"]
     assert (paper.parts.learning_rate, paper.parts.decay_at, paper.parts.batch) == (1e-3, (20_000, 100_000), 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -86,6 +87,23 @@ def test_ctrl_c_saves_and_says_how_to_resume(whole: Path, data: Path, tmp_path: 
     assert "Traceback" not in errors
     stopped = int(errors.split("at step ")[1].split()[0])
     assert f'"step": {stopped},' in load_training_state(out / "last")["state"]
+    process = start(out, data, "--resume")
+    assert process.wait(120) == 0
+    process.communicate()
+    assert_same_end(out, whole)
+
+
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(whole: Path, data: Path, tmp_path: Path) -> None:
+    """The running process may suddenly write no large file any more, as when the disk is full."""
+    out = tmp_path / "out"
+    process = start(out, data)
+    wait_for(out, "parts", 5, process)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "cannot write the checkpoint" in errors
+    assert "Traceback" not in errors
+    load_checkpoint(out / "last")
     process = start(out, data, "--resume")
     assert process.wait(120) == 0
     process.communicate()
