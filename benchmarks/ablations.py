@@ -74,15 +74,22 @@ class Options:
     out: Path
     steps: int = 300
     batch: int = 32
+    classes: str | None = None
     only: tuple[str, ...] = ()
 
 
 def main(options: Options) -> None:
     dataset = load(options.eval)
+    if options.classes is not None:
+        dataset = dataset.of_classes(options.classes.split(","))
     scope, views = alignment_scope(dataset), Views(dataset, 1024, 0)
     clouds = [views.first(index) for index in range(len(dataset))]
     base = preset("cpu", data=options.data, stage="object", init=options.init, tensorboard=False, validations=1)
-    base = replace(base, object=replace(base.object.fitted(options.steps), batch=options.batch))
+    base = replace(
+        base,
+        object=replace(base.object.fitted(options.steps), batch=options.batch),
+        objective=replace(base.objective, decomposed=0.25),
+    )
     path = options.out / "ablations.json"
     found: dict[str, Row] = json.loads(path.read_text()) if path.exists() else {}
     for name, config in rows(base).items():
