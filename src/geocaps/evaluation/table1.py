@@ -94,7 +94,7 @@ def configuration(letter: str, paper_sizes: bool) -> TrainConfig:
         paper,
         model=_at_sizes_of(small.model, paper.model),
         parts=small.parts,
-        object=replace(small.object, best_by="rotation_parts"),
+        object=replace(small.object, batch=paper.object.batch, best_by="rotation_parts"),
         validations=small.validations,
         save_every=small.save_every,
     )
