@@ -106,7 +106,7 @@ def main() -> None:
         report(name, result["sets"][name])
         # After each set, so that an interrupted run keeps what it has.
         (options.out / "align_curves.json").write_text(json.dumps(result, indent=1) + "\n")
-    options.png.write_bytes(drawn(result["sets"], list(methods)))
+        options.png.write_bytes(drawn(result["sets"], list(methods)))
 
 
 def objects(dataset: PointDataset, count: int) -> PointDataset:

@@ -36,8 +36,6 @@ def main() -> None:
             browser = launch(playwright)
             person = Person(browser, viewer.url)
             person.page.set_viewport_size(WINDOW)
-            # The browser's remark on the missing graphics card.
-            person.page.locator("button.mantine-Notification-closeButton").first.click()
             _parts(person)
             _align(person)
             browser.close()

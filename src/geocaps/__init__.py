@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from geocaps.apps.canonical import Canonical, canonical
     from geocaps.apps.encode import Encoding, Model, load, untrained
     from geocaps.apps.encode_files import EncodedFiles, encode_files
+    from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.index import Index
     from geocaps.apps.parts import Decomposition, parts
     from geocaps.errors import GeocapsError
@@ -32,6 +33,8 @@ _WHERE = {
     "canonical": "geocaps.apps.canonical",
     "EncodedFiles": "geocaps.apps.encode_files",
     "encode_files": "geocaps.apps.encode_files",
+    "Exported": "geocaps.apps.export",
+    "export_onnx": "geocaps.apps.export",
     "Encoding": "geocaps.apps.encode",
     "Model": "geocaps.apps.encode",
     "load": "geocaps.apps.encode",
@@ -48,6 +51,7 @@ __all__ = [
     "Decomposition",
     "EncodedFiles",
     "Encoding",
+    "Exported",
     "GeocapsError",
     "Index",
     "Model",
@@ -56,6 +60,7 @@ __all__ = [
     "canonical",
     "datasets",
     "encode_files",
+    "export_onnx",
     "load",
     "parts",
     "untrained",

@@ -46,6 +46,10 @@ class EncodingError(GeocapsError, RuntimeError):
         self.failed = tuple(failed)
 
 
+class ExportError(GeocapsError, RuntimeError):
+    """A model cannot be exported, or its export does not give what the model gives."""
+
+
 class MissingExtraError(GeocapsError, ImportError):
     """An optional dependency is needed for what was asked."""
 

@@ -7,9 +7,14 @@ import trimesh
 
 import geocaps
 from geocaps.apps.align import _checked, _from_model, align
+from geocaps.apps.alignment.icp import by_tree
+from geocaps.apps.alignment.motions import Motions
+from geocaps.apps.alignment.scoring import final_costs
+from geocaps.apps.alignment.views import _farthest, make_view
 from geocaps.errors import InvalidInputError
 from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
 from geocaps.points.io import save_points
+from geocaps.points.sampling import farthest_points
 from geocaps.points.synthetic import basic_shape, make_shape
 from geocaps.se3 import Pose
 
@@ -266,3 +271,30 @@ def test_repeated_points_change_little():
     points, truth = sample("car"), motion(16)
     doubled = torch.cat([truth.apply(points)] * 2)
     assert degrees(align(points, doubled).pose, truth) < 1e-6
+
+
+# ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_probes_are_the_farthest_points():
+    points = sample("chair", 300)
+    np.testing.assert_array_equal(_farthest(points.numpy(), 40), farthest_points(points[None], 40)[0])
+
+
+def test_what_lies_beyond_the_other_clouds_hull_is_excused():
+    """A cropped cloud at its true pose costs little; moved along the crop plane, within the hull, it costs more."""
+    whole = sample("chair", 1024, 1).numpy()
+    part = whole[whole[:, 1] > np.quantile(whole[:, 1], 0.3)]
+    a, b = (by_tree(make_view(points), reach=0.1) for points in (whole, part))
+    shifts = np.array([[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]])
+    true, moved = final_costs(a, b, Motions.rigid(np.tile(np.eye(3), (2, 1, 1)), shifts), 0.1, False)
+    assert true == pytest.approx(0.25 * 0.3 * 0.3, abs=0.02)
+    assert moved > 5 * true
+
+
+@pytest.mark.parametrize("name", ["chair", "airplane", "toilet"])
+def test_both_clouds_may_be_cropped(name):
+    """(A teapot that has lost its handle in one view and its spout in the other is round.)"""
+    first, second, truth = sample(name, seed=1), sample(name, seed=2), motion(19)
+    first, second = (crop_half_space(cloud, 0.8, generator(seed))[0] for cloud, seed in ((first, 1), (second, 2)))
+    assert degrees(align(first, truth.apply(second)).pose, truth) < 6

@@ -40,6 +40,8 @@ class Person:
         """The page anew: what was done in it before is gone."""
         self.page.goto("about:blank")
         self.page.goto(url)
+        # The browser's remark on the missing graphics card comes and goes over what is drawn.
+        self.page.add_style_tag(content=".mantine-Notifications-root { display: none }")
         self.wait(lambda state: "object" in state)
 
     @property

@@ -121,7 +121,7 @@ def test_a_click_means_the_nearest_part_on_its_way(session):
     ahead, behind = np.array([0.0, 0.0, -1.0]), np.array([0.0, 0.0, 1.0])
 
     def under(x: float, y: float, z: float, direction: np.ndarray):
-        return part_under_ray(picture, np.array([x, y, z]), direction)
+        return part_under_ray(picture, np.array([x, y, z], dtype=np.float64), direction)
 
     assert under(0, 0, 5, 3 * ahead) == (2, pytest.approx(4.5))
     assert under(0, 0, -1, behind) == (1, pytest.approx(0.5))

@@ -14,7 +14,7 @@ from geocaps.errors import GeocapsError, UsageError
 
 def commands() -> dict[str, Any]:
     """Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
-    from geocaps.cli import align, bench, canonical, data, demo, encode, index, info, parts, train, view
+    from geocaps.cli import align, bench, canonical, data, demo, encode, export, index, info, parts, train, view
     from geocaps.cli import eval as evaluation
 
     return {
@@ -24,6 +24,7 @@ def commands() -> dict[str, Any]:
         "parts": parts.parts,
         "encode": encode.encode,
         "info": info.info,
+        "export": export.export,
         "view": view.view,
         "train": train.train,
         "eval": evaluation.evaluate,

@@ -34,6 +34,8 @@ def train(
 ) -> None:
     """Train a model. Several processes: torchrun --nproc_per_node 2 -m geocaps train ...
 
+    Example: geocaps train --data my_meshes/ --budget 1h --out runs/mine
+
     Args:
         out: Folder of the run: OUT/last, OUT/best, metrics.jsonl, tensorboard.
         data: Sources joined by commas: shapes, furniture, or paths (default: shapes).

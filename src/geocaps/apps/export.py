@@ -1,0 +1,308 @@
+"""``geocaps.export_onnx``: the whole encoder, for a fixed number of points, as one ONNX graph.
+
+Everything that ``Model.encode`` does is in the graph, from points in the user's units to poses in the user's units:
+order, normalisation, local frames, Algorithm 1, principal starts, Algorithm 2 and the labels. What the product does
+sparsely, with sizes that depend on the data, is done densely (every point with every part; 24 starts, most of them
+masked), and eigenvectors, for which ONNX has no operator, by Jacobi rotations. Not in the graph: reading files, drawing
+a fixed number of points from a larger cloud, decoding, and the paper's own variants with random starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor, nn
+
+from geocaps.apps.encode import Encoding, Model, load
+from geocaps.errors import ExportError, MissingExtraError, UsageError
+from geocaps.model.agreement import agree
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Capsules
+from geocaps.model.parts import RoutedVote
+from geocaps.model.routing import log_likelihood
+from geocaps.model.viewpoints import Starts, axis_rotations
+from geocaps.points.frames import principal_axes
+from geocaps.points.normalize import Normalization
+from geocaps.points.synthetic import make_shape
+from geocaps.se3 import Pose
+
+OUTPUTS = (
+    "translation",
+    "wxyz",
+    "feature",
+    "confidence",
+    "part_translation",
+    "part_wxyz",
+    "part_feature",
+    "labels",
+    "center",
+    "scale",
+)
+TOLERANCE = 1e-4
+"""The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
+_PROBES = ("chair", "mug", "airplane")
+_SWEEPS = 5
+_PLANES = ((0, 1), (0, 2), (1, 2))
+_KEEP = 1e-6
+"""Routing below this is left out, as the product does."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What ``export_onnx`` wrote."""
+
+    out: Path
+    points: int
+    opset: int
+    bytes: int
+    difference: float
+    """The largest difference from ``Model.encode`` on three embedded objects, relative to each output's size."""
+
+
+def export_onnx(
+    out: str | os.PathLike[str],
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    points: int | None = None,
+) -> Exported:
+    """Writes the encoder for clouds of exactly ``points`` points (default: as many as the model takes).
+
+    The graph takes ``points`` ``[points, 3]`` float32 and gives the ``OUTPUTS``, in the user's units. It is run through
+    onnxruntime and compared with ``Model.encode`` before it is kept.
+    """
+    _require_extra()
+    out = Path(out)
+    if out.suffix.lower() != ".onnx":
+        raise UsageError(f"{out}: the output must end in .onnx")
+    if not out.parent.is_dir() or out.is_dir():
+        raise UsageError(f"{out}: the folder {out.parent} does not exist, or a folder has this name")
+    model = load(weights)
+    config = model.config
+    if (config.parts.start, config.object.start, config.object.choice) != ("frames", "principal", "agreement"):
+        raise ExportError(
+            "only a model with parts.start=frames, object.start=principal and object.choice=agreement can be exported: "
+            "random starts and the choice by reconstruction are not in the graph"
+        )
+    count = config.points if points is None else points
+    if not config.parts.parts <= count <= config.points:
+        raise UsageError(f"points must be {config.parts.parts} to {config.points} for this model, not {count}")
+    beside = out.with_name(f".{out.name}.{os.getpid()}.new")
+    try:
+        opset = _write(DenseEncoder(model.network), count, beside)
+        difference = _difference(model, count, beside)
+        if not difference <= TOLERANCE:
+            raise ExportError(f"the exported graph differs from the model by {difference:.2g}: {out} is not written")
+        os.replace(beside, out)
+    except OSError as error:
+        raise ExportError(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return Exported(out, count, opset, out.stat().st_size, difference)
+
+
+# ── the dense encoder ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class DenseEncoder(nn.Module):
+    """``Model.encode`` of one cloud with shapes that do not depend on the data, from the same trained networks."""
+
+    axis_choices: Tensor
+
+    def __init__(self, network: GeometricCapsuleAutoencoder) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("axis_choices", axis_rotations())
+
+    def forward(self, points: Float[Tensor, "n 3"]) -> tuple[Tensor, ...]:
+        """Points in the user's coordinates to the ``OUTPUTS``."""
+        exact = points.double()
+        exact = exact[_canonical_order(exact)]
+        center = exact.mean(dim=0)
+        radius = (exact - center).square().sum(dim=1).amax(dim=0).sqrt()
+        own = Normalization(center[None], torch.where(radius > 0, radius, torch.ones_like(radius))[None])
+        local = ((exact - own.center) / own.scale).float()[None]
+        parts = self._parts(local)
+        parse = self.network.parse_parts(local, parts, None, self._starts(local))
+        pose, part_pose = own.pose_to_user(parse.object.pose), own.pose_to_user(parts.pose)
+        return (
+            pose.translation[0],
+            pose.wxyz[0],
+            parse.object.feature[0],
+            parse.probability.amax(dim=1)[0],
+            part_pose.translation[0],
+            part_pose.wxyz[0],
+            parts.feature[0],
+            self._log_likelihood(((points.double() - own.center) / own.scale).float()[None], parts)[0].argmax(dim=0),
+            own.center[0],
+            own.scale[0],
+        )
+
+    def _parts(self, points: Float[Tensor, "1 n 3"]) -> Capsules:
+        """Algorithm 1 with the dense R."""
+        first = self.network.parts
+        parts = first.initial(points)
+        for _ in range(first.config.iterations):
+            routing = torch.softmax(self._log_likelihood(points, parts), dim=1)
+            routing = torch.where(routing > _KEEP, routing, torch.zeros_like(routing))
+            found = agree(
+                parts.pose[..., None],
+                lambda z, r=routing: _vote(first.pose_vote, points, r, z),  # type: ignore[misc]
+                lambda z, r=routing: _vote(first.feature_vote, points, r, z),  # type: ignore[misc]
+                steps=first.config.voting_steps,
+            )
+            parts = Capsules(found.pose, found.feature)
+        return parts
+
+    def _log_likelihood(self, points: Float[Tensor, "1 n 3"], parts: Capsules) -> Float[Tensor, "1 j n"]:
+        """``b_ij`` of every point under every decoded surface."""
+        first = self.network.parts
+        surfaces = first.decode(parts)
+        square = (surfaces[:, :, :, None] - points[:, None, None]).square().sum(-1).amin(dim=2)
+        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
+        return log_likelihood(square, log_sigma[..., None].expand_as(square))
+
+    def _starts(self, points: Float[Tensor, "1 n 3"]) -> Starts:
+        """All 24 starts; those that count only where axes tie are masked elsewhere."""
+        axes, variances = principal_axes(points)
+        tied = (variances[:, :2] < self.network.config.object.tie_ratio * variances[:, 1:]).any(dim=1)
+        choices = self.axis_choices
+        centroid = points.mean(dim=1, keepdim=True).expand(-1, len(choices), -1)
+        valid = tied[:, None] | (torch.arange(len(choices)) < 4)
+        return Starts(Pose.from_rotation(axes[:, None] @ choices, centroid), valid)
+
+
+def _canonical_order(points: Float64[Tensor, "n 3"]) -> Int[Tensor, "n"]:
+    """By distance from the centroid, as ``points.sampling.canonical_order``; ties are broken by the given order."""
+    radius = (points - points.mean(dim=0)).square().sum(dim=1).sqrt()
+    return torch.sort(torch.round(radius / radius.amax(dim=0).clamp(min=1e-300) * 1e9)).indices
+
+
+def _vote(
+    vote: RoutedVote, points: Float[Tensor, "1 n 3"], routing: Float[Tensor, "1 j n"], viewpoints: Pose
+) -> Float[Tensor, "1 j k outputs"]:
+    """``project(maxpool_i R_ij embed(x_i | z))`` over all points."""
+    seen = viewpoints.observe(points[:, None, None])
+    return vote.project((vote.embed(seen) * routing[:, :, None, :, None]).amax(dim=-2))
+
+
+# ── to ONNX ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def jacobi_eigh(matrix: Float[Tensor, "*batch 3 3"]) -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3 3"]]:
+    """Eigenvalues (ascending) and eigenvectors (columns) of symmetric 3 × 3 matrices, by cyclic Jacobi rotations.
+
+    Entry by entry: a graph of matrix products would be three times as long.
+    """
+    diagonal = list(torch.diagonal(matrix, dim1=-2, dim2=-1).unbind(-1))
+    off = {(p, q): matrix[..., p, q] for p, q in _PLANES}
+    vectors = list(torch.eye(3, dtype=matrix.dtype).expand_as(matrix).unbind(-1))
+    for _ in range(_SWEEPS):
+        for p, q in _PLANES:
+            r = 3 - p - q
+            entry, rp, rq = off[p, q], off[min(r, p), max(r, p)], off[min(r, q), max(r, q)]
+            # The tangent of the smaller angle that makes the entry zero; an entry that is zero needs no turn.
+            gap = diagonal[q] - diagonal[p]
+            root = (gap.square() + 4 * entry.square()).sqrt()
+            tangent = 2 * entry / (gap + torch.where(gap < 0, -root, root) + 1e-300)
+            cosine = (tangent.square() + 1).rsqrt()
+            sine = tangent * cosine
+            diagonal[p], diagonal[q] = diagonal[p] - tangent * entry, diagonal[q] + tangent * entry
+            off[p, q] = torch.zeros_like(entry)
+            off[min(r, p), max(r, p)], off[min(r, q), max(r, q)] = cosine * rp - sine * rq, sine * rp + cosine * rq
+            c, s = cosine[..., None], sine[..., None]
+            vectors[p], vectors[q] = c * vectors[p] - s * vectors[q], s * vectors[p] + c * vectors[q]
+    values, order = torch.sort(torch.stack(diagonal, dim=-1), dim=-1)
+    found = torch.stack(vectors, dim=-1)
+    return values, torch.gather(found, -1, order[..., None, :].expand_as(found))
+
+
+def _eigh(matrix: Tensor, upper: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    return jacobi_eigh(matrix)
+
+
+def _kthvalue(values: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    smallest, index = torch.topk(values, k, dim=dim, largest=False, sorted=True)
+    last = smallest.narrow(dim, k - 1, 1), index.narrow(dim, k - 1, 1)
+    return last if keepdim else (last[0].squeeze(dim), last[1].squeeze(dim))
+
+
+def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return source.to(target.dtype).expand_as(target).clone()
+
+
+_REPLACED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._linalg_eigh.default: _eigh,
+    torch.ops.aten.kthvalue.default: _kthvalue,
+    torch.ops.aten.copy.default: _copy,
+}
+"""Operators that ONNX does not have (or, copy, that it has without broadcasting), in operators that it has."""
+
+
+@torch.no_grad()
+def _write(encoder: DenseEncoder, count: int, place: Path) -> int:
+    example = (torch.from_numpy(_probe(_PROBES[0], count)),)
+    program = torch.export.export(encoder.eval(), example, strict=False)
+    table = torch.export.default_decompositions()
+    table.update(_REPLACED)
+    program = program.run_decompositions(table)
+    names = {"input_names": ["points"], "output_names": list(OUTPUTS)}
+    # Not optimised here: that takes many minutes for so long a graph, and onnxruntime does it when it loads one.
+    graph = torch.onnx.export(program, example, **names, dynamo=True, verbose=False, optimize=False)  # type: ignore[arg-type]
+    assert graph is not None
+    graph.save(place, external_data=False)
+    return int(graph.model.opset_imports[""])
+
+
+def _probe(name: str, count: int) -> Float[np.ndarray, "n 3"]:
+    """A cloud to trace and to compare with, away from the origin and in units of its own."""
+    drawn = make_shape(name, 0).sample(count, torch.Generator().manual_seed(0)).points
+    return (drawn * 3 + torch.tensor([1.0, -2.0, 0.5])).numpy()
+
+
+def _difference(model: Model, count: int, place: Path) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(place, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for name in _PROBES:
+        cloud = _probe(name, count)
+        found = dict(zip(OUTPUTS, session.run(None, {"points": cloud}), strict=True))
+        for key, expected in expected_outputs(model.encode(cloud)).items():
+            if key == "labels":
+                continue  # a point on a border may fall to either side
+            size = max(1.0, float(np.abs(expected).max()))
+            worst = max(worst, float(np.abs(found[key] - expected).max()) / size)
+    return worst
+
+
+def expected_outputs(encoding: Encoding) -> dict[str, np.ndarray]:
+    """What the graph must give for the cloud of an encoding."""
+    values: tuple[Any, ...] = (
+        encoding.pose.translation,
+        encoding.pose.wxyz,
+        encoding.feature,
+        encoding.confidence,
+        encoding.parts.pose.translation,
+        encoding.parts.pose.wxyz,
+        encoding.parts.feature,
+        encoding.labels,
+        encoding.normalization.center[0],
+        encoding.normalization.scale[0],
+    )
+    return {name: value.numpy() for name, value in zip(OUTPUTS, values, strict=True)}
+
+
+def _require_extra() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("exporting to ONNX", "onnx") from error

@@ -1,0 +1,147 @@
+"""The ONNX graph gives what the model gives."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import geocaps
+from geocaps import cli
+from geocaps.apps.export import OUTPUTS, TOLERANCE, DenseEncoder, expected_outputs, export_onnx, jacobi_eigh
+from geocaps.errors import ExportError, MissingExtraError, UsageError
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.config import preset
+from geocaps.points.synthetic import basic_shape, make_shape
+from geocaps.training.checkpoint import save_checkpoint
+
+POINTS = 96
+
+
+def sample(name, count, seed=0):
+    return make_shape(name, seed).sample(count, torch.Generator().manual_seed(seed)).points.numpy()
+
+
+def assert_equal(found, encoding):
+    """To the tolerance, in units of each output's size; of the labels, all but points on a border."""
+    for name, expected in expected_outputs(encoding).items():
+        if name == "labels":
+            assert (found[name] != expected).mean() < 0.01
+        else:
+            scale = max(1.0, float(np.abs(expected).max()))
+            np.testing.assert_allclose(found[name] / scale, expected / scale, atol=TOLERANCE, rtol=0, err_msg=name)
+
+
+def small_config():
+    cpu = preset("cpu")
+    return replace(
+        cpu,
+        points=128,
+        parts=replace(cpu.parts, parts=6, iterations=1, decoded=16, width=16),
+        object=replace(cpu.object, width=32, feature=24, look_points=64, voting_steps=2),
+    )
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A small model with one iteration: the graph of the shipped one takes a minute to trace."""
+    torch.manual_seed(0)
+    return save_checkpoint(
+        tmp_path_factory.mktemp("weights") / "small", GeometricCapsuleAutoencoder(small_config()), card=""
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(weights, tmp_path_factory):
+    """What the verb says of the file that it wrote: tracing is slow, so it is done once."""
+    out = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = cli.run(["export", "--onnx", str(out), "--weights", str(weights), "--points", str(POINTS), "--json"])
+    assert code == 0
+    return json.loads(said.getvalue())
+
+
+@pytest.mark.slow
+def test_onnxruntime_gives_what_the_model_gives(exported, weights):
+    model = geocaps.load(weights)
+    session = onnxruntime.InferenceSession(exported["out"], providers=["CPUExecutionProvider"])
+    assert exported["difference"] <= TOLERANCE
+    assert exported["points"] == POINTS
+    assert exported["bytes"] == os.path.getsize(exported["out"])
+    for name in ("car", "bottle", "sofa"):
+        cloud = sample(name, POINTS, seed=5) * 20 - 7
+        found = dict(zip(OUTPUTS, session.run(None, {"points": cloud}), strict=True))
+        assert_equal(found, model.encode(cloud))
+
+
+@pytest.mark.parametrize("name", ["chair", "mug", "airplane", "bed"])
+def test_the_dense_encoder_is_the_shipped_model(name):
+    """All three iterations and the trained weights, in torch: what is traced is what the product computes."""
+    model = geocaps.load()
+    cloud = sample(name, model.config.points) * 3 + 1
+    with torch.no_grad():
+        values = DenseEncoder(model.network)(torch.from_numpy(cloud))
+    assert_equal({key: value.numpy() for key, value in zip(OUTPUTS, values, strict=True)}, model.encode(cloud))
+
+
+def test_tied_axes_have_24_starts():
+    """A cube's axes tie: the masked starts come into play, and the most probable pose is one of the model's."""
+    model = geocaps.untrained("cpu")
+    cloud = basic_shape("cube").sample(1024, torch.Generator().manual_seed(0)).points.numpy()
+    with torch.no_grad():
+        values = DenseEncoder(model.network)(torch.from_numpy(cloud))
+    found, expected = dict(zip(OUTPUTS, values, strict=True)), expected_outputs(model.encode(cloud))
+    assert model.encode(cloud).parse.valid.sum() == 24
+    np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=1e-4)
+    np.testing.assert_allclose(found["feature"], expected["feature"], atol=1e-4)
+
+
+def test_jacobi_is_eigh():
+    generator = torch.Generator().manual_seed(0)
+    random = torch.randn(500, 3, 3, generator=generator, dtype=torch.float64)
+    special = torch.stack([torch.eye(3), torch.zeros(3, 3), torch.diag(torch.tensor([3.0, 1, 2])), torch.ones(3, 3)])
+    for matrices in (random @ random.mT, random + random.mT, special.double(), 1e-9 * (random + random.mT)):
+        values, vectors = jacobi_eigh(matrices)
+        size = matrices.abs().amax()
+        torch.testing.assert_close(values, torch.linalg.eigvalsh(matrices), atol=1e-13 * float(size) * 10, rtol=0)
+        torch.testing.assert_close(vectors @ torch.diag_embed(values) @ vectors.mT, matrices, atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(vectors.mT @ vectors, torch.eye(3).double().expand_as(vectors), atol=1e-12, rtol=0)
+
+
+def test_what_cannot_be_exported_is_refused_and_nothing_is_lost(weights, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    config = small_config()
+    random = replace(config, object=replace(config.object, start="random", choice="reconstruction"))
+    other = save_checkpoint(tmp_path / "random", GeometricCapsuleAutoencoder(random), card="")
+    out = tmp_path / "there.onnx"
+    out.write_bytes(b"kept")
+    for error, place, options in (
+        (UsageError, tmp_path / "out.pt", {}),
+        (UsageError, tmp_path / "nowhere" / "out.onnx", {}),
+        (UsageError, out, {"points": 5}),
+        (UsageError, out, {"points": 129}),
+        (ExportError, out, {"weights": other}),
+    ):
+        with pytest.raises(error):
+            export_onnx(place, **{"weights": weights, **options})
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"geocaps\[onnx\]"):
+        export_onnx(out, weights=weights)
+    assert out.read_bytes() == b"kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["random", "there.onnx"]
+
+
+def test_the_verb_says_what_was_wrong(capsys, weights, tmp_path):
+    assert cli.run(["export", "--onnx", str(tmp_path / "out.pt"), "--weights", str(weights), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "must end in .onnx" in captured.err
