@@ -12,6 +12,7 @@ import pickle
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from geocaps.apps.catalogue.items import Item
@@ -41,18 +42,18 @@ def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> I
     with _connected(workers), _quiet():
         # A block for each shard: shards are given out one by one, to whoever is free.
         data = ray.data.from_items(tasks, override_num_blocks=len(tasks))
-        results = data.map(_encode, fn_kwargs={"weights": weights}, num_cpus=1, max_retries=_RETRIES)
+        results = data.map(partial(_encode, weights), num_cpus=1, max_retries=_RETRIES)
         try:
             for result in results.iter_rows():
                 yield shards[result["index"]], pickle.loads(result["shard"])
         except ray.exceptions.RayError as error:
             raise EncodingError(
-                f"Ray gave up ({_last_line(error)}); what is done is kept: run again to go on, "
+                f"Ray gave up ({_reason(error)}); what is done is kept: run again to go on, "
                 "or with the engine 'local', which finds a file that ends its reader"
             ) from error
 
 
-def _encode(task: dict[str, Any], weights: Weights) -> dict[str, Any]:
+def _encode(weights: Weights, task: dict[str, Any]) -> dict[str, Any]:
     """One shard, in a Ray worker."""
     shard = encode_items(pickle.loads(task["items"]), weights)
     return {"index": task["index"], "shard": pickle.dumps(shard)}
@@ -68,7 +69,7 @@ def _connected(workers: int | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere without being asked for
     on_cluster = "RAY_ADDRESS" in os.environ
     own: dict[str, Any] = {} if on_cluster else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(log_to_driver=False, logging_level="ERROR", **own)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
     try:
         yield
     finally:
@@ -94,6 +95,7 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _last_line(error: Exception) -> str:
-    """Of a traceback from another machine, what it comes to."""
-    return (str(error).strip() or type(error).__name__).splitlines()[-1][:500]
+def _reason(error: Exception) -> str:
+    """Of a traceback from another machine, and Ray's advice around it, the line that names the error."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return ([line for line in lines if "Error: " in line] or lines)[-1].strip()[:500]

@@ -74,7 +74,7 @@ class Shard:
             columns |= {name: np.stack([row[name] for row in self.rows]) for name in COLUMNS if name != RAGGED}
             columns[RAGGED] = np.concatenate([row[RAGGED] for row in self.rows])
         stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **columns)  # type: ignore[arg-type]
+        np.savez(stream, allow_pickle=False, **columns)
         return stream.getvalue()
 
 
