@@ -41,4 +41,6 @@ def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Normalization:
         raise InvalidInputError(f"{name} spreads too far to be measured: its radius is not finite")
     # Points that differ by rounding alone are one point.
     alone = radius <= 1e-12 * float(np.abs(center).max())
-    return Normalization(torch.from_numpy(center), torch.tensor(1.0 if alone or radius == 0 else radius).double())
+    return Normalization(
+        torch.from_numpy(center), torch.tensor(1.0 if alone or radius == 0 else radius, dtype=torch.float64)
+    )
