@@ -13,15 +13,13 @@ import torch
 from jaxtyping import Float, Float64
 
 from geocaps.apps.clouds import Source
-from geocaps.apps.encode import Alternative, Encoding, Model, load
+from geocaps.apps.encode import Alternative, Encoding, Model, is_ambiguous, load
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.points.io import load_points
 from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes
 from geocaps.points.sampling import evenly
 from geocaps.se3 import Pose
 
-_TIE = 0.25
-"""Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
 MOST_DRAWN = 64
 """Objects in one picture."""
 _COLUMNS, _DRAWN_POINTS = 8, 1024
@@ -61,7 +59,7 @@ class Canonical:
     @property
     def ambiguous(self) -> bool:
         """Whether another pose is nearly as probable, as for anything symmetric."""
-        return any(other.probability >= _TIE * self.confidence for other in self.alternatives)
+        return is_ambiguous(self.confidence, self.alternatives)
 
     def __repr__(self) -> str:
         doubt = f", ambiguous: {len(self.alternatives)} alternatives" if self.ambiguous else ""

@@ -29,6 +29,8 @@ from geocaps.training.checkpoint import load_checkpoint
 _BATCH = 16
 """Clouds encoded at a time: enough to fill the matrix products, few enough to stay in cache."""
 _LABEL_BLOCK = 1 << 14
+_TIE = 0.25
+"""Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Alternative:
 
     pose: Pose
     probability: float
+
+
+def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool:
+    """Whether one of the alternatives comes near the chosen viewpoint."""
+    return any(other.probability >= _TIE * confidence for other in alternatives)
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,13 @@ class Encoding:
     def alternatives(self) -> list[Alternative] | list[list[Alternative]]:
         """The other viewpoints that are nearly as probable, most probable first: an object's symmetries."""
         found = self.model.alternatives(self)
+        return found if self.is_batch else found[0]
+
+    @property
+    def ambiguous(self) -> bool | list[bool]:
+        """Whether another viewpoint is nearly as probable as the chosen one, as for anything symmetric."""
+        stated = self.parse.probability.amax(dim=1).tolist()
+        found = [is_ambiguous(p, others) for p, others in zip(stated, self.model.alternatives(self), strict=True)]
         return found if self.is_batch else found[0]
 
     def canonical(self) -> Tensor | list[Tensor]:
@@ -200,8 +214,9 @@ class Model:
         parse, found = encoding.parse, []
         poses = encoding.normalization.pose_to_user(parse.candidates)
         for row, probability in enumerate(parse.probability):
-            order = probability.argsort(descending=True)[1:]
-            probable = [s for s in order.tolist() if probability[s] >= self.config.object.alternative_probability]
+            best, *order = probability.argsort(descending=True).tolist()
+            enough = self.config.object.alternative_probability * probability[best]
+            probable = [s for s in order if probability[s] >= enough]
             found.append([Alternative(poses[row, s], float(probability[s])) for s in probable])
         return found
 

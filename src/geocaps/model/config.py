@@ -62,7 +62,7 @@ class ObjectConfig:
     choice: Literal["reconstruction", "agreement"] = "agreement"
     leading: int = 2  # of the scored starts, so many are led on and seen from
     tie_ratio: float = 1.15  # principal variances closer than this ratio count as tied
-    alternative_probability: float = 0.1  # starts at least this probable are reported as alternatives
+    alternative_probability: float = 0.1  # starts this probable beside the chosen one are reported as alternatives
 
     def __post_init__(self) -> None:
         _positive(self, "feature", "width", "blocks", "decoder_width", "decoder_blocks", "views", "voting_steps")
