@@ -64,6 +64,8 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
         assert 0 <= row.summary["rae_mean"] <= 1
         assert row.steps >= 1
         assert read_config(tmp_path / "runs" / letter / "last").object.views == [1, 2, 4, 4, 4]["ABCDE".index(letter)]
+    fixed = table1(dataset, tmp_path / "fixed", **options | {"steps": 2})
+    assert {row.steps for row in fixed.values()} == {2}
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
     assert sum("read as it is" in sentence for sentence in said) == 6

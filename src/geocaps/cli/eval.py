@@ -32,6 +32,7 @@ def evaluate(
     report: str | None = None,
     table1: Flag = False,
     budget: str = "5m",
+    steps: int | None = None,
     train_data: str = "shapes",
     paper_sizes: Flag = False,
 ) -> None:
@@ -56,7 +57,8 @@ def evaluate(
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, one page with all tables and figures inside.
         table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
-        budget: With --table1: training time of each setting, such as 5m or 1h.
+        budget: With --table1: training time of the first layer and of each setting, such as 5m or 1h.
+        steps: With --table1: steps of each setting instead of a time, so that all take as many.
         train_data: With --table1: what the settings are trained on.
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
@@ -66,7 +68,7 @@ def evaluate(
             raise UsageError("--table1 trains its own models: it takes no --weights, --baselines, --trials or --report")
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
-        _table1(dataset, Path(out), budget, train_data, paper_sizes, points, seed, json)
+        _table1(dataset, Path(out), budget, steps, train_data, paper_sizes, points, seed, json)
         return
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
@@ -106,6 +108,7 @@ def _table1(
     dataset: PointDataset,
     out: Path,
     budget: str,
+    steps: int | None,
     train_data: str,
     paper_sizes: bool,
     points: int,
@@ -125,6 +128,7 @@ def _table1(
         dataset,
         out,
         budget=time,
+        steps=steps,
         train_data=train_data,
         paper_sizes=paper_sizes,
         points=points,

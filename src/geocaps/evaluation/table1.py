@@ -1,4 +1,4 @@
-"""Table 1 of the paper: settings A–E, trained alike for a given time, under the protocol ``parts``.
+"""Table 1 of the paper: settings A–E, trained alike for a given time or number of steps, under the protocol ``parts``.
 
 The paper trains a 1024-wide second layer for half a day on a GPU. By default the settings' own choices (views, noise,
 voting steps, random start, the paper's objective) are applied to the sizes of the ``cpu`` preset; ``paper_sizes``
@@ -57,6 +57,7 @@ def table1(
     out: Path,
     *,
     budget: float,
+    steps: int | None = None,
     train_data: str = "shapes",
     paper_sizes: bool = False,
     points: int = 1024,
@@ -64,12 +65,16 @@ def table1(
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Row]:
     """Trains each setting for ``budget`` seconds in ``out/LETTER`` (the first layer too, in ``out/parts``), then
-    measures it. A finished run is read as it is, an unfinished one is continued."""
+    measures it. With ``steps`` each setting takes so many steps instead, as long as they may last. A finished run is
+    read as it is, an unfinished one is continued."""
 
     def configured(letter: str) -> TrainConfig:
-        return replace(configuration(letter, paper_sizes), data=train_data, budget=budget, seed=seed)
+        config = replace(configuration(letter, paper_sizes), data=train_data, seed=seed)
+        if steps is None:
+            return replace(config, budget=budget)
+        return replace(config, object=config.object.fitted(steps))
 
-    finished(replace(configured("E"), stage="parts", out=str(out / "parts")), say)
+    finished(replace(configured("E"), stage="parts", budget=budget, out=str(out / "parts")), say)
     scope = alignment_scope(dataset)
     views = Views(dataset, points, seed)
     first_views = [views.first(index) for index in range(len(dataset))]
