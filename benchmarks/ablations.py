@@ -43,16 +43,20 @@ def rows(base: TrainConfig) -> dict[str, TrainConfig]:
         return objective(weights=replace(base.objective.weights, **changes))
 
     by_reconstruction = replace(
-        model(choice="reconstruction"),
+        base,
+        model=replace(base.model, object=replace(base.model.object, choice="reconstruction")),
         objective=ObjectiveConfig(weights=ObjectiveWeights(part=0.0, chamfer=10.0), target_points=256),
     )
     reused = replace(base.objective, decomposed=1.0, reuse=4)
-    parts_alone = replace(model(look_grid=0), objective=reused)
+    parts_alone = replace(
+        base, model=replace(base.model, object=replace(base.model.object, look_grid=0)), objective=reused
+    )
     return {
         "cpu preset": base,
         "choice by reconstruction, the paper's objective": by_reconstruction,
         "no contrast": weights(contrast=0.0),
         "no pose agreement": weights(pose=0.0),
+        "starts not perturbed": objective(noise_from=0.0, noise_to=0.0),
         "no Chamfer, targets T alone": weights(part=0.05, chamfer=0.0),
         "Chamfer and targets T": weights(part=0.05),
         "both views see one decomposition": objective(decompositions="shared"),

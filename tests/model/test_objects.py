@@ -123,7 +123,7 @@ def test_agreement_objective_trains_choice_pose_and_feature(tiny):
     with torch.no_grad():
         parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
     weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
-    terms = agreement_objective(tiny, points, parts, weights, generator())
+    terms = agreement_objective(tiny, points, parts, weights, 10.0, generator())
     assert set(terms) == {"part", "chamfer", "choice", "pose", "contrast"}
     assert all(term.shape == (3,) for term in terms.values())
     for name, term in terms.items():
@@ -143,7 +143,7 @@ def test_agreement_objective_does_not_depend_on_the_pose_of_the_pair(tiny):
     for cloud in (points, turned):
         with torch.no_grad():
             parts = tiny.parts(cloud.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
-        found.append(agreement_objective(tiny, cloud, parts, weights, generator()))
+        found.append(agreement_objective(tiny, cloud, parts, weights, 10.0, generator()))
     for name in found[0]:
         torch.testing.assert_close(found[0][name], found[1][name], atol=2e-3, rtol=2e-3)
 
@@ -189,7 +189,7 @@ def test_layer_trains(tiny):
     optimizer = torch.optim.Adam(tiny.object.parameters(), lr=3e-3)
     draws, history = generator(), []
     for _ in range(120):
-        terms = agreement_objective(tiny, points, parts, weights, draws)
+        terms = agreement_objective(tiny, points, parts, weights, 0.0, draws)
         optimizer.zero_grad()
         total(terms, weights).backward()
         optimizer.step()
@@ -221,7 +221,7 @@ def test_gradients_are_finite_for_degenerate_clouds(name):
         with torch.no_grad():
             parts = model.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (2, 2)))
         if config is TINY:
-            terms = agreement_objective(model, points, parts, weights, generator())
+            terms = agreement_objective(model, points, parts, weights, 10.0, generator())
         else:
             terms = paper_objective(model, points[:, 0], parts[:, 0], weights, 45.0, generator())
         loss = total(terms, weights)
@@ -244,7 +244,7 @@ def test_objects_without_parts_are_seen_by_their_points_alone(tiny):
     torch.testing.assert_close(some[:2], whole[:2])
     torch.testing.assert_close(some[2], nothing[2])
     weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
-    terms = agreement_objective(tiny, points, parts[:2], weights, generator())
+    terms = agreement_objective(tiny, points, parts[:2], weights, 10.0, generator())
     assert {name: len(term) for name, term in terms.items()} == {
         "choice": 3, "pose": 3, "contrast": 3, "part": 2, "chamfer": 2,
     }  # fmt: skip

@@ -7,7 +7,7 @@ part capsules, targets and points from capsules.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -110,6 +110,7 @@ def agreement_objective(
     points: Float[Tensor, "b 2 n 3"],
     parts: Capsules,
     weights: ObjectiveWeights,
+    noise_degrees: float,
     generator: torch.Generator,
     target_points: int | None = None,
 ) -> Terms:
@@ -117,7 +118,8 @@ def agreement_objective(
 
     Where m < b only the first m objects were decomposed: they alone are reconstructed, the others seen by points alone.
 
-    Both go the way of inference, from every principal start. Their choices must agree (``choice``), matching starts
+    Both go the way of inference, from every principal start, turned a little at random: principal axes are not exact
+    either, and the paper's perturbed viewpoints are what Q learns to bring together. Their choices must agree (``choice``), matching starts
     must be led to one pose (``pose``), the two features must be closer than those of other objects (``contrast``), and
     from A's pose their mean must reconstruct the object (``part``, ``chamfer``): the two samplings are the views of
     Multi-View Agreement. The mean, not the paper's noisy sample: the noise is as large as the percepts' spread squared,
@@ -126,8 +128,9 @@ def agreement_objective(
     layer = model.object
     clouds = points.flatten(0, 1)
     starts = principal_starts(clouds, tie_ratio=1.0)
+    viewpoints = perturbed_viewpoints(starts.pose, 1, math.radians(noise_degrees), 0.0, generator)[..., 0]
     observed = layer.observe(parts.map(lambda t: t.flatten(0, 1)[:, None]), clouds[:, None])
-    seen = layer.perceive(observed, starts)
+    seen = layer.perceive(observed, replace(starts, pose=viewpoints))
 
     rows = torch.arange(len(clouds), device=points.device)[:, None]
     (start_a, start_b), (voted_a, voted_b), (led_from_a, led_from_b), (led_a, led_b) = (

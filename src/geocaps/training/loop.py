@@ -151,7 +151,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             seconds = time.perf_counter() - started
             record |= {"learning_rate": rate, "gradient_norm": norm, "seconds": seconds}
             record["objects_per_second"] = settings.batch / seconds
-            if stage == "object" and config.objective.kind == "paper":
+            if stage == "object":
                 record["noise_degrees"] = noise
             state.elapsed = time.monotonic() - clock
             monitor.step(state.step, record, log=state.step % config.log_every == 0)

@@ -40,6 +40,8 @@ _CPU = TrainConfig(
     objective=ObjectiveConfig(
         kind="agreement",
         weights=ObjectiveWeights(part=0.0, chamfer=10.0, choice=1.0, pose=1.0, contrast=1.0),
+        noise_from=15.0,
+        noise_to=15.0,
         decomposed=0.125,
         target_points=256,
     ),

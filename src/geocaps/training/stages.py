@@ -62,5 +62,5 @@ class StageLoss(nn.Module):
                 self.model, points[:, 0], parts[:, 0], weights, noise_degrees, generator, target
             )
         else:
-            terms = objectives.agreement_objective(self.model, points, parts, weights, generator, target)
+            terms = objectives.agreement_objective(self.model, points, parts, weights, noise_degrees, generator, target)
         return {"loss": objectives.total(terms, weights)} | {name: term.mean() for name, term in terms.items()}
