@@ -9,6 +9,8 @@ import io
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -265,6 +267,16 @@ def test_python_runs(page, number, place):
         ast.fix_missing_locations(tree)
     space = {"generator": torch.Generator().manual_seed(0)}
     exec(compile(tree, named(page), "exec"), space)
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_concepts_are_made_by_the_code(tmp_path):
+    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "make_images.py"), str(tmp_path)], check=True, timeout=300)
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == set(re.findall(r"\(images/([^)]+)\)", text))
+    for name in made:
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
 
 
 # ── links, and the tests that docs/security.md names ──────────────────────────────────────────────────────────────────
