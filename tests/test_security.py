@@ -2,22 +2,27 @@
 
 import ast
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import geocaps
 from geocaps.apps.catalogue.items import find_items
 from geocaps.apps.catalogue.work import WorkFolder
 from geocaps.cli import run
+from geocaps.errors import CheckpointError, InvalidInputError
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Settings, evaluate
 from geocaps.points.datasets.folder import list_items
 from geocaps.points.io import load_points, save_points
 from geocaps.points.io.scene import write_whole
+from geocaps.training.checkpoint import load_checkpoint, load_training_state
 
 PACKAGE = Path(geocaps.__file__).parent
 RUNS_CODE = {
@@ -206,3 +211,69 @@ def test_a_page_that_others_can_reach_says_so(monkeypatch, capsys):
     said = capsys.readouterr()
     assert "password" not in said.err
     assert "http://127.0.0.1:" in said.out
+
+
+class Unwilling:
+    def __array__(self, *args, **options):
+        raise RuntimeError("no")
+
+
+def test_odd_arrays_are_worked_with_or_refused():
+    model, points = geocaps.untrained(), cloud(count=64)
+    plain = model.encode(points).feature
+    backwards = np.ascontiguousarray(points[::-1])[::-1]
+    frozen = points.copy()
+    frozen.flags.writeable = False
+    for same in (backwards, frozen, points.astype(">f8"), np.ma.masked_array(points), torch.from_numpy(-points).neg()):
+        found = model.encode(same)
+        found.canonical()
+        assert torch.equal(found.feature, plain)
+    assert torch.isfinite(model.encode(torch.from_numpy(points).bfloat16()).feature).all()
+    dense = torch.from_numpy(points).float()
+    refused = {
+        "masked": np.ma.masked_array(points, mask=points > 2),
+        "Sparse": dense.to_sparse(),
+        "no data": torch.zeros(64, 3, device="meta"),
+        "numbers, not": dense.to(torch.complex64).conj(),
+        "not an array .*: no": Unwilling(),
+        "NaN or infinite": np.full((64, 3), np.longdouble("1e400")),
+    }
+    for message, source in refused.items():
+        with pytest.raises(InvalidInputError, match=message) as caught:
+            model.encode(source)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "training.pt", "card.md"])
+def test_a_pipe_in_a_checkpoint_does_not_hang(name, tmp_path, capsys):
+    folder = shutil.copytree(PACKAGE / "weights" / "default", tmp_path / "weights")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for read in (load_training_state, load_checkpoint):
+        with pytest.raises(CheckpointError, match=f"{name} is not a regular file"):
+            read(folder)
+    assert run(["info", str(folder)]) == 1
+    assert f"{name} is not a regular file" in capsys.readouterr().err
+
+
+def test_nothing_that_is_printed_commands_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = "\x1b]0;owned\x07\x1b[31m\x9b2J"
+    save_points(Path(f"a{command}.npy"), cloud())
+    folder = shutil.copytree(PACKAGE / "weights" / "default", tmp_path / "weights")
+    (folder / "card.md").write_text(f"# A card{command}\n", encoding="utf-8")
+    assert run(["info", f"a{command}.npy"]) == run(["info", "weights"]) == 0
+    assert run(["info", f"missing{command}.ply"]) == 1
+    said = capsys.readouterr()
+    assert said.out.count("\\x1b]0;owned") == 2
+    assert said.err.count("\\x1b]0;owned") == 1
+    assert not set(said.out + said.err) & set("\x07\x1b\x9b")
+
+
+def test_a_name_that_is_too_long_is_one_sentence(capsys):
+    name = "a" * 5000 + ".ply"
+    for args in (["info", name], ["align", name, name], ["parts", name]):
+        assert run(args) == 1
+        said = capsys.readouterr().err
+        assert said.startswith("geocaps: cannot open aaa")
+        assert said.count("\n") == 1

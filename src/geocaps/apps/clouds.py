@@ -75,13 +75,33 @@ def _mesh_points(mesh: Any) -> np.ndarray:
 
 def _array(source: Any, name: str) -> np.ndarray:
     if isinstance(source, torch.Tensor):
-        source = source.detach().cpu().numpy()
+        source = _from_torch(source, name)
+    if np.ma.is_masked(source):
+        raise InvalidInputError(f"{name} has masked points: remove them first, with compress_rows for instance")
     try:
         array = np.asarray(source)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} is not an array [N, 3] of points: {error}") from error
+    except Exception as error:  # whatever a foreign object's conversion raises
+        raise InvalidInputError(f"{name} is not an array [N, 3] of points: {_first_line(error)}") from error
     if array.dtype.kind not in "fiu":
         raise InvalidInputError(
             f"{name} must be a path or an array [N, 3] of numbers, not {type(source).__name__} of {array.dtype}"
         )
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    kept = array.dtype.isnative and array.dtype in (np.float32, np.float64)
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+        array = array if kept else array.astype(np.float64)
+    # PyTorch takes neither arrays read backwards nor read-only ones.
+    return array if array.flags.writeable and min(array.strides, default=1) >= 0 else array.copy()
+
+
+def _from_torch(tensor: torch.Tensor, name: str) -> np.ndarray:
+    try:
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, without data
+        raise InvalidInputError(
+            f"{name} is a tensor that cannot be made an array (a plain dense one is needed): {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -70,7 +70,9 @@ def _union(verbs: dict[str, Any]) -> Any:
 
 
 def _fail(message: object, code: int) -> int:
-    sys.stderr.write(f"geocaps: {message}\n")
+    from geocaps.cli.output import visible
+
+    sys.stderr.write(f"geocaps: {visible(str(message))}\n")
     return code
 
 

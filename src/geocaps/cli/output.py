@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def visible(text: str) -> str:
+    """Control characters spelled out: a file's name must not command the terminal."""
+    return text.translate(_CONTROL)
+
+
+class _PlainConsole(Console):
+    """A console whose texts cannot hold escape sequences; its own styles and progress bars can."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def console() -> Console:
     """Where tables and sentences for people go."""
-    return Console(file=sys.stdout, highlight=False)
+    return _PlainConsole(file=sys.stdout, highlight=False)
 
 
 def messages() -> Console:
     """Where progress and warnings go, so that standard output stays clean."""
-    return Console(file=sys.stderr, highlight=False)
+    return _PlainConsole(file=sys.stderr, highlight=False)
 
 
 def print_json(result: Mapping[str, Any]) -> None:

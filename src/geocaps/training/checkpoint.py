@@ -79,12 +79,20 @@ def find_checkpoint(folder: str | os.PathLike[str]) -> Path:
     """Where the checkpoint really is: its own place, or aside when a save was cut off between its two moves."""
     folder = Path(folder)
     if folder.is_dir():
-        return folder
+        return _checked(folder)
     aside = _aside(folder)
     if not folder.exists() and aside.is_dir():
-        return aside
+        return _checked(aside)
     what = "is a file" if folder.exists() else "does not exist"
     raise CheckpointError(f"{folder} {what}; a checkpoint is a folder with {CONFIG} and {WEIGHTS}")
+
+
+def _checked(place: Path) -> Path:
+    """Opening a pipe or a device would wait for ever."""
+    for name in (CONFIG, WEIGHTS, CARD, TRAINING):
+        if (place / name).exists() and not (place / name).is_file():
+            raise CheckpointError(f"{place / name} is not a regular file: copy its content to one first")
+    return place
 
 
 def read_config(place: Path) -> ModelConfig:

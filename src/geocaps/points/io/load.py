@@ -90,6 +90,12 @@ def load_points(path: str | os.PathLike, count: int | None = None, *, seed: int 
 def _read(path: Path) -> Geometry:
     """The finite, non-empty geometry of a file, or one sentence that names the file."""
     reader = _READERS.get(path.suffix.lower())
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass  # said below
+    except OSError as error:
+        raise InvalidInputError(f"cannot open {str(path)[:300]}: {error.strerror or error}") from error
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder, a file was expected: load its files one by one")
     if not path.exists():
