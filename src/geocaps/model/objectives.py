@@ -119,11 +119,12 @@ def agreement_objective(
     Where m < b only the first m objects were decomposed: they alone are reconstructed, the others seen by points alone.
 
     Both go the way of inference, from every principal start, turned a little at random: principal axes are not exact
-    either, and the paper's perturbed viewpoints are what Q learns to bring together. Their choices must agree (``choice``), matching starts
-    must be led to one pose (``pose``), the two features must be closer than those of other objects (``contrast``), and
-    from A's pose their mean must reconstruct the object (``part``, ``chamfer``): the two samplings are the views of
-    Multi-View Agreement. The mean, not the paper's noisy sample: the noise is as large as the percepts' spread squared,
-    ``contrast`` wants percepts of different objects far apart, and the two together diverge (measured).
+    either, and the paper's perturbed viewpoints are what Q learns to bring together. Their choices must agree
+    (``choice``), matching starts must be led to one pose (``pose``), the two features must be closer than those of
+    other objects (``contrast``), and from A's pose their mean must reconstruct the object (``part``, ``chamfer``): the
+    two samplings are the views of Multi-View Agreement. The mean, not the paper's noisy sample: the noise is as large
+    as the percepts' spread squared, ``contrast`` wants percepts of different objects far apart, and the two together
+    diverge (measured).
     """
     layer = model.object
     clouds = points.flatten(0, 1)
