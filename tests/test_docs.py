@@ -180,7 +180,7 @@ def test_every_help_page_has_examples_that_parse(verb, monkeypatch, parse):
         assert parse(words(example)) == verb
 
 
-@pytest.mark.parametrize("page", ["docs/quickstart.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "CHANGELOG.md"])
 def test_every_verb_is_written_about(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     missing = [name for name in cli.commands() if not re.search(rf"geocaps {name}\b", text)]
