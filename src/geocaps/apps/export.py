@@ -31,6 +31,7 @@ from geocaps.model.viewpoints import Starts, axis_rotations
 from geocaps.points.frames import principal_axes
 from geocaps.points.normalize import Normalization
 from geocaps.points.synthetic import make_shape
+from geocaps.points.whole import written_whole
 from geocaps.se3 import Pose
 
 OUTPUTS = (
@@ -93,17 +94,14 @@ def export_onnx(
     count = config.points if points is None else points
     if not config.parts.parts <= count <= config.points:
         raise UsageError(f"points must be {config.parts.parts} to {config.points} for this model, not {count}")
-    beside = out.with_name(f".{out.name}.{os.getpid()}.new")
     try:
-        opset = _write(DenseEncoder(model.network), count, beside)
-        difference = _difference(model, count, beside)
-        if not difference <= TOLERANCE:
-            raise ExportError(f"the exported graph differs from the model by {difference:.2g}: {out} is not written")
-        os.replace(beside, out)
+        with written_whole(out) as beside:
+            opset = _write(DenseEncoder(model.network), count, beside)
+            difference = _difference(model, count, beside)
+            if not difference <= TOLERANCE:
+                raise ExportError(f"the graph differs from the model by {difference:.2g}: {out} is not written")
     except OSError as error:
         raise ExportError(f"cannot write {out}: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return Exported(out, count, opset, out.stat().st_size, difference)
 
 

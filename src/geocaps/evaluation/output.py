@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.table1 import PAPER, Row, paper_table
 from geocaps.evaluation.tables import markdown
 from geocaps.points.datasets import PointDataset
+from geocaps.points.whole import written_whole
 
 
 def make_folder(folder: Path) -> None:
@@ -28,13 +27,10 @@ def make_folder(folder: Path) -> None:
 def write_file(folder: Path, name: str, content: bytes) -> Path:
     """Beside first, then in place: an old result stays whole until the new one is."""
     path = folder / name
-    beside = folder / f".{name}.writing-{os.getpid()}"
     try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
+        with written_whole(path) as beside:
+            beside.write_bytes(content)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
     return path
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from geocaps.errors import DatasetError, UsageError
 from geocaps.points.archive import extract_zip
+from geocaps.points.whole import written_whole
 
 TIMEOUT_SECONDS = 60
 BLOCK = 2**18
@@ -240,6 +241,5 @@ def _forget(*paths: Path) -> None:
 
 
 def _write_beside(path: Path, text: str) -> None:
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")

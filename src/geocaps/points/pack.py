@@ -32,6 +32,7 @@ from geocaps.errors import DatasetError, GeocapsError, UsageError
 from geocaps.points.datasets.base import SPLIT_NAMES
 from geocaps.points.datasets.folder import Item, class_names_of, labels_of, list_items, split_codes_of
 from geocaps.points.io import load_points
+from geocaps.points.whole import written_whole
 
 FORMAT = 1
 INT16_STEPS = 32767
@@ -206,10 +207,9 @@ class Journal:
 
     def _rewritten(self, settings: dict[str, Any]) -> IO[str]:
         path = self._folder / "journal.jsonl"
-        fresh = path.with_suffix(".new")
         lines = [json.dumps(settings), *(json.dumps(vars(entry)) for entry in self.entries.values())]
-        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        os.replace(fresh, path)
+        with written_whole(path) as beside:
+            beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path.open("a", encoding="utf-8")
 
 
@@ -301,20 +301,15 @@ def _write(output: Path, items: list[Item], rows: Iterator[bytes], points: int) 
     }
     if (split_codes >= 0).any():
         columns |= {"split": split_codes.astype(np.int8), "split_names": np.array(SPLIT_NAMES)}
-    fresh = output.with_name(output.name + ".new")
-    try:
-        # ZipInfo carries no date, so the same folder gives the same bytes. Stored, not deflated:
-        # then the points can be mapped (and random int16 hardly shrink).
-        with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
-            with archive.open(zipfile.ZipInfo("points.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(
-                    member, {"descr": "<i2", "fortran_order": False, "shape": (len(items), points, 3)}
-                )
-                for row in rows:
-                    member.write(row)
-            for key, column in columns.items():
-                with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w") as member:
-                    np.lib.format.write_array(member, np.asarray(column), allow_pickle=False)
-        os.replace(fresh, output)
-    finally:
-        fresh.unlink(missing_ok=True)
+    # ZipInfo carries no date, so the same folder gives the same bytes. Stored, not deflated:
+    # then the points can be mapped (and random int16 hardly shrink).
+    with written_whole(output) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(zipfile.ZipInfo("points.npy"), "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(
+                member, {"descr": "<i2", "fortran_order": False, "shape": (len(items), points, 3)}
+            )
+            for row in rows:
+                member.write(row)
+        for key, column in columns.items():
+            with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w") as member:
+                np.lib.format.write_array(member, np.asarray(column), allow_pickle=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from torch import Tensor
 
 from geocaps.errors import CheckpointError
+from geocaps.points.whole import written_whole
 
 _LINE_EVERY = 20.0
 
@@ -155,9 +155,8 @@ def _forget_after(path: Path, stage: str, step: int) -> None:
             continue  # the line that a kill cut off
         if record["stage"] != stage or record["step"] <= step:
             kept.append(line + "\n")
-    beside = path.with_suffix(".new")
-    beside.write_text("".join(kept), encoding="utf-8")
-    os.replace(beside, path)
+    with written_whole(path) as beside:
+        beside.write_text("".join(kept), encoding="utf-8")
 
 
 def _picture(clouds: Float[Tensor, "c o n 3"]) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 
 from geocaps.apps.catalogue.items import Item
 from geocaps.apps.catalogue.shards import Shard, StoredShard
+from geocaps.points.whole import written_whole
 
 _MOST_BYTES = 64 << 20
 """A shard is closed when its files have this many bytes: what one worker holds stays small, but for a larger file."""
@@ -74,13 +75,8 @@ class WorkFolder:
 
 def write_beside(place: Path, blocks: Iterable[bytes]) -> None:
     """The whole file or none: written beside, brought to the disk, then renamed."""
-    beside = place.with_name(f"{place.name}.{os.getpid()}.new")
-    try:
-        with beside.open("wb") as file:
-            for block in blocks:
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, place)
-    finally:
-        beside.unlink(missing_ok=True)
+    with written_whole(place) as beside, beside.open("wb") as file:
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())

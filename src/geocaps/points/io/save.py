@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from geocaps.errors import InvalidInputError
+from geocaps.points.whole import written_whole
 
 # The names that PLY has for the types that are written.
 _PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
@@ -47,15 +48,11 @@ def save_points(
     if labels is not None:
         columns["label"] = _check_labels(labels, len(array))
 
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        with written_whole(path) as beside, beside.open("wb") as file:
             writer(file, columns)
-        os.replace(beside, path)
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _check_colors(colors: ArrayLike, count: int) -> np.ndarray:

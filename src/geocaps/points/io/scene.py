@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from trimesh.visual.material import PBRMaterial
 
 from geocaps.errors import InvalidInputError
 from geocaps.points.io.save import save_points
+from geocaps.points.whole import written_whole
 
 CLOUD_SUFFIXES = (".glb", ".npy", ".npz", ".pcd", ".ply", ".xyz")
 MESH_SUFFIXES = (".glb", ".obj", ".ply")
@@ -76,15 +76,11 @@ def check_target(path: Path, suffixes: Collection[str]) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Beside first, then in place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
+        with written_whole(path) as beside:
+            beside.write_bytes(content)
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def _glb(parts: Sequence[tuple[str, trimesh.Trimesh | trimesh.PointCloud]], center: Float[np.ndarray, "3"]) -> bytes:
