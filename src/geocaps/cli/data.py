@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import console, messages, print_json, progress_bar
 from geocaps.errors import DatasetError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
     from geocaps.points.datasets.survey import Survey
     from geocaps.points.download import Source
@@ -37,7 +34,7 @@ def info(source: Positional[str], /, *, split: str | None = None, json: bool = F
     """
     from geocaps.points.datasets import survey
 
-    with _progress() as (progress, task):
+    with progress_bar() as (progress, task):
         found = survey(source, split=split, on_object=lambda done, of: progress.update(task, completed=done, total=of))
     if json:
         print_json(asdict(found))
@@ -74,7 +71,7 @@ def pack(
     """
     from geocaps.points.pack import pack as run
 
-    with _progress() as (progress, task):
+    with progress_bar() as (progress, task):
         report = run(
             folder,
             output,
@@ -127,7 +124,7 @@ def download(
         raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
     if source is not None:
         _say(messages(), f"{source.title}\nLicence: {source.licence}. See {source.page}")
-    with _progress(is_bytes=True) as (progress, task):
+    with progress_bar(is_bytes=True) as (progress, task):
         got = run(
             name,
             to,
@@ -150,23 +147,6 @@ def download(
 def _say(out: Console, text: str, style: str | None = None) -> None:
     """A line for people as it is: no markup in it, and no line breaks within a path."""
     out.print(text, style=style, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(is_bytes: bool = False) -> Iterator[tuple[Progress, TaskID]]:
-    from rich import progress as parts
-
-    speaker = messages()
-    count = parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn()
-    with parts.Progress(
-        parts.BarColumn(),
-        count,
-        parts.TimeRemainingColumn(),
-        console=speaker,
-        transient=True,
-        disable=not speaker.is_terminal,
-    ) as progress:
-        yield progress, progress.add_task("", total=None)
 
 
 def _show_survey(found: Survey) -> None:

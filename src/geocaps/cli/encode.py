@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import console, print_json, progress_bar
 from geocaps.errors import EncodingError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from geocaps.apps.catalogue.shards import Failure
     from geocaps.apps.encode_files import EncodedFiles
 
@@ -56,7 +53,7 @@ def encode(
     from geocaps.apps.encode_files import encode_files
 
     try:
-        with _progress() as (progress, task):
+        with progress_bar("encoding") as (progress, task):
             found = encode_files(
                 sources,
                 out,
@@ -76,23 +73,6 @@ def encode(
         print_json({**asdict(found), "out": str(found.out)})
     else:
         _show(found)
-
-
-@contextmanager
-def _progress() -> Iterator[tuple[Progress, TaskID]]:
-    from rich import progress as parts
-
-    speaker = messages()
-    with parts.Progress(
-        parts.TextColumn("encoding"),
-        parts.BarColumn(),
-        parts.MofNCompleteColumn(),
-        parts.TimeRemainingColumn(),
-        console=speaker,
-        transient=True,
-        disable=not speaker.is_terminal,
-    ) as progress:
-        yield progress, progress.add_task("", total=None)
 
 
 def _show(found: EncodedFiles) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import console, print_json, progress_bar
 from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from geocaps.apps.index import Hit, Index
 
 _Index = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INDEX")]
@@ -46,8 +42,12 @@ def add(
         json: One JSON object on standard output.
     """
     found = _opened(index, weights)
-    with _progress() as on_object:
-        report = found.add([_source(one) for one in sources], class_name=class_name, on_object=on_object)
+    with progress_bar("adding") as (progress, task):
+        report = found.add(
+            [_source(one) for one in sources],
+            class_name=class_name,
+            on_object=lambda done, of: progress.update(task, completed=done, total=of),
+        )
     if json:
         print_json({"index": index, "objects": len(found), **asdict(report)})
     else:
@@ -176,14 +176,3 @@ def _record(hit: Hit) -> dict[str, Any]:
         "scale": hit.scale,
         "id": hit.id,
     }
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    from rich import progress as parts
-
-    speaker = messages()
-    columns = parts.BarColumn(), parts.MofNCompleteColumn(), parts.TimeRemainingColumn()
-    with parts.Progress(*columns, console=speaker, transient=True, disable=not speaker.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, of: progress.update(task, completed=done, total=of)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
@@ -35,6 +39,24 @@ def console() -> Console:
 def messages() -> Console:
     """Where progress and warnings go, so that standard output stays clean."""
     return _PlainConsole(file=sys.stderr, highlight=False)
+
+
+@contextmanager
+def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[tuple[Progress, TaskID]]:
+    """A bar on standard error where it is a terminal, of one task whose total is not known yet."""
+    from rich import progress as parts
+
+    speaker = messages()
+    with parts.Progress(
+        parts.TextColumn(doing),
+        parts.BarColumn(),
+        parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn(),
+        parts.TimeRemainingColumn(),
+        console=speaker,
+        transient=True,
+        disable=not speaker.is_terminal,
+    ) as progress:
+        yield progress, progress.add_task("", total=None)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
