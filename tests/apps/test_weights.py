@@ -9,11 +9,11 @@ import torch
 import geocaps
 from geocaps.points.synthetic import basic_shape, make_shape
 
-SHA256 = "ad843c0385bac0b679e0b0be7a7ddf7fffaa9b101b0b2e63d7c5fc5d3acbb7d5"
+SHA256 = "996ecad84297b0bdc25c8aa0b0c9923f2952cf19258233bcfc1135f51189eb42"
 GOLDEN = {
-    "chair": [-25831356.0, 1286127.25, -32202762.0, 17745096.0],
-    "airplane": [-14896875.0, -1104891.625, -23763996.0, 9832490.0],
-    "mug": [-44999152.0, -757639.625, -64584892.0, 30300242.0],
+    "chair": [-0.6811, 0.5629, -0.2058, 1.3591],
+    "airplane": [0.6358, 0.7744, 0.4532, 0.5756],
+    "mug": [1.6581, 1.0603, -0.1046, -0.0877],
 }
 
 

@@ -132,6 +132,7 @@ _CPU = ModelConfig(
         part_pose="matrix",
         vote="rotation",
         look_grid=16,
+        tie_ratio=1.0,  # training leads the four sign choices alone, so no others are tried
     ),
 )
 
