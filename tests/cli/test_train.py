@@ -27,7 +27,7 @@ def figures(out: Path, stage: str) -> list[float]:
 def test_a_short_budget_beats_the_untrained_model(tmp_path: Path) -> None:
     out = tmp_path / "run"
     few = ("--data", "shapes", "--validation-objects", 16)
-    done = geocaps(*few, "--stage", "parts", "--budget", "15s", "--out", out, "--json")
+    done = geocaps(*few, "--stage", "parts", "--budget", "30s", "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     untrained, *_, trained = figures(out, "parts")
