@@ -19,7 +19,7 @@ CONFIG = ModelConfig(
     parts=PartsConfig(parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2, views=2),
     object=ObjectConfig(
         feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, views=2, voting_steps=2,
-        part_pose="matrix", look_points=16, look_width=16,
+        part_pose="matrix", look_grid=5, look_channels=4, look_width=16,
     ),
 )  # fmt: skip
 

@@ -45,7 +45,7 @@ def weights(tmp_path_factory):
     """A small model: what is tested here is what happens around it."""
     torch.manual_seed(0)
     cpu = preset("cpu")
-    small = replace(cpu, points=128, object=replace(cpu.object, width=64, feature=32, look_points=64))
+    small = replace(cpu, points=128, object=replace(cpu.object, width=64, feature=32, look_grid=8))
     return save_checkpoint(tmp_path_factory.mktemp("weights") / "small", GeometricCapsuleAutoencoder(small), card="")
 
 

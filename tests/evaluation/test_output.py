@@ -110,7 +110,7 @@ def test_report_is_one_self_contained_page(result, images, tmp_path):
     page = Page()
     page.feed(text)
     assert page.open == []
-    assert page.tables == 3
+    assert page.tables == 4
     assert len(page.sources) == len(FIGURES)
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text)
