@@ -57,7 +57,14 @@ def geocaps(*args):
 def test_the_command_serves_until_it_is_stopped(tmp_path):
     np.save(tmp_path / "cloud.npy", np.random.default_rng(0).normal(size=(100, 3)))
     command = geocaps(str(tmp_path / "cloud.npy"), "--json", "--no-browser", "--port", "0")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         try:
             url = json.loads(process.stdout.readline())["url"]
             assert url.startswith("http://127.0.0.1:")
