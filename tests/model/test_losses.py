@@ -62,10 +62,22 @@ def test_matching_starts_is_one_for_the_same_start():
 def test_pose_agreement_is_the_weighted_chordal_distance():
     a, b = Pose.random(2, 4, generator=generator()), Pose.random(2, 4, generator=generator(1))
     eye = torch.eye(4).expand(2, 4, 4)
-    torch.testing.assert_close(pose_agreement(a, a, eye), torch.zeros(2))
+    torch.testing.assert_close(pose_agreement(a, a, eye), torch.zeros(2), atol=1e-3, rtol=0)
     angle = a.angle_to(b)
-    # |A - B|² = 8 sin²(angle/2) for rotation matrices.
-    torch.testing.assert_close(pose_agreement(a, b, eye), (8 * torch.sin(angle / 2) ** 2).mean(dim=1))
+    # |A - B| = √8 sin(angle/2) for rotation matrices.
+    torch.testing.assert_close(
+        pose_agreement(a, b, eye), (8**0.5 * torch.sin(angle / 2)).mean(dim=1), atol=1e-3, rtol=0
+    )
+    moved = Pose(a.translation + torch.tensor([0.0, 3.0, 4.0]), a.wxyz)
+    torch.testing.assert_close(pose_agreement(a, moved, eye), torch.full((2,), 5.0), atol=2e-3, rtol=0)
+
+
+def test_pose_agreement_of_equal_poses_has_a_finite_gradient():
+    wxyz = Pose.random(2, 4, generator=generator()).wxyz.requires_grad_()
+    pose = Pose(torch.zeros(2, 4, 3), wxyz)
+    pose_agreement(pose, pose.map(torch.detach), torch.eye(4).expand(2, 4, 4)).sum().backward()
+    assert wxyz.grad is not None
+    assert wxyz.grad.isfinite().all()
 
 
 def test_contrast_prefers_the_right_partner():

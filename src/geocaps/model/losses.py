@@ -52,11 +52,20 @@ def matching_starts(starts_a: Pose, starts_b: Pose, width: float) -> Float[Tenso
 
 
 def pose_agreement(votes_a: Pose, votes_b: Pose, weight: Float[Tensor, "b s s"]) -> Float[Tensor, "b"]:
-    """Squared chordal distance between the voted poses of matching starts: they must land on the same pose (ours)."""
+    """Chordal distance between the voted poses of matching starts: they must land on the same pose (ours).
+
+    Not squared: where axes are unstable no vote can be right, and squares of such angles would drown the small ones
+    that a vote can still make smaller.
+    """
     rotation_a, rotation_b = votes_a.rotation_matrix()[:, :, None], votes_b.rotation_matrix()[:, None]
-    rotation = (rotation_a - rotation_b).square().sum((-2, -1))
-    shift = (votes_a.translation[:, :, None] - votes_b.translation[:, None]).square().sum(-1)
+    rotation = _distance((rotation_a - rotation_b).flatten(-2))
+    shift = _distance(votes_a.translation[:, :, None] - votes_b.translation[:, None])
     return ((rotation + shift) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)
+
+
+def _distance(difference: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
+    """The length of a difference, with a gradient (of 0) where it is 0."""
+    return (difference.square().sum(-1) + 1e-8).sqrt()
 
 
 def contrast(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:

@@ -29,7 +29,7 @@ _CPU = TrainConfig(
     model=model_preset("cpu"),
     parts=StageConfig(steps=3_000, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
     object=StageConfig(
-        steps=3_000,
+        steps=4_500,
         batch=64,
         learning_rate=2e-3,
         schedule="cosine",
