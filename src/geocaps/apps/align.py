@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
 from geocaps.apps.alignment.motions import Motions
 from geocaps.apps.alignment.search import MINIMUM_POINTS, Match, search
 from geocaps.apps.clouds import Cloud, Source, as_cloud
+from geocaps.apps.scaled_pose import ScaledPose
 from geocaps.errors import InvalidInputError
 from geocaps.points.sampling import canonical_order, evenly
 from geocaps.se3 import Pose, stack
@@ -40,7 +40,7 @@ class Alternative(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Alignment:
+class Alignment(ScaledPose):
     """Where cloud A lies in the frame of cloud B: ``x_b = scale · R · x_a + t``, in the user's units."""
 
     pose: Pose
@@ -83,18 +83,6 @@ class Alignment:
     def uncertain(self) -> bool:
         """Whether the confidence is low: little of the clouds overlaps, or other poses are as good, or both."""
         return self.confidence < _LOW
-
-    @property
-    def matrix(self) -> Float64[np.ndarray, "4 4"]:
-        """``T_b_a`` as a matrix; its upper left block is ``scale · R``."""
-        matrix = self.pose.matrix().numpy().copy()
-        matrix[:3, :3] *= self.scale
-        return matrix
-
-    def apply(self, points: ArrayLike) -> Float64[np.ndarray, "n 3"]:
-        """Points ``[n, 3]`` of A in the frame of B."""
-        exact = torch.from_numpy(np.asarray(points, dtype=np.float64))
-        return self.pose.apply(self.scale * exact).numpy()
 
     def inverse(self) -> Alignment:
         """Where B lies in A."""

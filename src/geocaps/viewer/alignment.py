@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
 from geocaps.apps.align import Alignment, Alternative, align
+from geocaps.apps.scaled_pose import ScaledPose
 from geocaps.viewer.clouds import ShownCloud
 
 _KEPT = 0.9
@@ -33,7 +33,8 @@ class AlignedPair:
         points = self.a.points.astype(np.float64)
         if way is None:
             return points
-        return self.ways[way].pose.apply(torch.from_numpy(self.ways[way].scale * points)).numpy()
+        chosen = self.ways[way]
+        return ScaledPose(chosen.pose, chosen.scale).apply(points)
 
     def residual(self, way: int | None) -> float:
         """As ``Alignment.error``, for any way: trimmed RMS distance of the better explained cloud, in units of B."""

@@ -9,10 +9,9 @@ from html import escape
 from typing import overload
 
 import numpy as np
-import torch
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
+from geocaps.apps.scaled_pose import ScaledPose
 from geocaps.se3 import Pose
 
 _DRAWN = 10
@@ -21,7 +20,7 @@ _NAME_WIDTH = 40
 
 
 @dataclass(frozen=True)
-class Hit:
+class Hit(ScaledPose):
     """An object of the index, and how it is brought onto the query: ``x_query = scale · R · x_hit + t``."""
 
     name: str
@@ -40,18 +39,6 @@ class Hit:
     """SHA-256 of its content."""
     points: Float64[np.ndarray, "n 3"] = field(repr=False)
     """Some of its points, in its own coordinates and units."""
-
-    @property
-    def matrix(self) -> Float64[np.ndarray, "4 4"]:
-        """``T_query_hit`` as a matrix; its upper left block is ``scale · R``."""
-        matrix = self.pose.matrix().numpy().copy()
-        matrix[:3, :3] *= self.scale
-        return matrix
-
-    def apply(self, points: ArrayLike) -> Float64[np.ndarray, "n 3"]:
-        """Points ``[n, 3]`` of the hit in the frame of the query."""
-        exact = torch.from_numpy(np.asarray(points, dtype=np.float64))
-        return self.pose.apply(self.scale * exact).numpy()
 
     def __repr__(self) -> str:
         chamfer = "" if self.chamfer is None else f", chamfer={self.chamfer:.4g}"
