@@ -11,8 +11,9 @@ from playwright.sync_api import sync_playwright
 from tests.viewer.browser import Person, launch
 
 import geocaps
-from geocaps.points.corruption import crop_half_space, gaussian_noise, rotate_uniform
+from geocaps.points.corruption import crop_half_space, gaussian_noise
 from geocaps.points.synthetic import make_shape
+from geocaps.se3 import Pose
 from geocaps.viewer.clouds import shown_cloud
 from geocaps.viewer.server import Viewer
 from geocaps.viewer.shared import Shared, by_name
@@ -28,7 +29,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(4)
     model_cloud = whole.sample(3000, generator).points
     scan = crop_half_space(whole.sample(3000, generator).points, 0.7, generator)[0]
-    scan = gaussian_noise(rotate_uniform(scan, generator)[0], 0.008, generator)
+    scan = gaussian_noise(Pose.random(generator=generator).apply(scan), 0.008, generator)
     files = by_name([shown_cloud("model.ply", model_cloud.numpy(), 16), shown_cloud("scan.ply", scan.numpy(), 16)])
     viewer = Viewer(Shared(geocaps.load(), files), port=0)
     try:
