@@ -57,5 +57,5 @@ class MissingExtraError(GeocapsError, ImportError):
         super().__init__(f"{what} needs an optional dependency: install it with  pip install 'geocaps[{extra}]'")
 
 
-class UsageError(GeocapsError, ValueError):
+class UsageError(InvalidInputError):
     """The call itself was wrong: the command line answers with exit code 2."""

@@ -207,9 +207,10 @@ def test_a_wrong_call_is_refused_before_any_work(folder, weights, tmp_path):
             geocaps.encode_files(folder, out, **{"weights": weights, **options})
     with pytest.raises(UsageError, match="no engine 'spark'"):
         _check_call(tmp_path / "out.npz", "spark", None, 1, False)
-    for sources in (tmp_path / "empty", []):
-        with pytest.raises(InvalidInputError, match="no meshes"):
-            geocaps.encode_files(sources, tmp_path / "out.npz", weights=weights)
+    with pytest.raises(InvalidInputError, match="no meshes"):
+        geocaps.encode_files(tmp_path / "empty", tmp_path / "out.npz", weights=weights)
+    with pytest.raises(UsageError, match="no sources were given"):
+        geocaps.encode_files([], tmp_path / "out.npz", weights=weights)
     assert sorted(os.listdir(tmp_path)) == ["empty", "there.npz"]
 
 
@@ -220,6 +221,21 @@ def test_a_missing_extra_is_named(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"geocaps\[ray\]"):
         geocaps.encode_files(folder, tmp_path / "out.npz", engine="ray")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_pipe_is_not_waited_for(weights, tmp_path):
+    os.mkfifo(tmp_path / "pipe.ply")
+    with pytest.raises(EncodingError, match="not a regular file"):
+        geocaps.encode_files(tmp_path / "pipe.ply", tmp_path / "out.npz", weights=weights)
+
+
+def test_a_file_of_someone_else_in_the_work_folder_is_kept(folder, weights, tmp_path):
+    (tmp_path / "out.npz.partial").mkdir()
+    (tmp_path / "out.npz.partial" / "mine.txt").write_text("kept")
+    geocaps.encode_files(folder / "chair", tmp_path / "out.npz", weights=weights)
+    assert (tmp_path / "out.npz.partial" / "mine.txt").read_text() == "kept"
+    assert os.listdir(tmp_path / "out.npz.partial") == ["mine.txt"]
 
 
 def test_other_weights_under_the_same_name_are_refused(weights):

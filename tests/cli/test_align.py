@@ -109,7 +109,7 @@ def test_failures_are_one_sentence(capsys, chairs, tmp_path):
     for args, sentence in (
         ((chairs[0], tmp_path / "missing.ply"), "missing.ply"),
         ((chairs[0], tmp_path / "line.npy"), "on one line"),
-        ((*chairs, "--out", tmp_path / "aligned.doc"), "must end in"),
+        (("", chairs[1]), "an empty name"),
     ):
         code, out, err = call(capsys, *args)
         assert code == 1
@@ -122,3 +122,18 @@ def test_a_wrong_call_exits_with_2(capsys, chairs):
     with pytest.raises(SystemExit) as exit_:
         cli.run(["align", chairs[0]])
     assert exit_.value.code == 2
+
+
+def test_an_output_that_cannot_be_is_refused_before_the_work(capsys, chairs, tmp_path):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for out, sentence in (
+        (tmp_path / "aligned.doc", "must end in"),
+        (tmp_path / "nowhere" / "aligned.ply", "does not exist"),
+        (chairs[0] + "/aligned.ply", "is not a folder"),
+        (chairs[0], "it is an input"),
+    ):
+        code, printed, err = call(capsys, *chairs, "--out", out)
+        assert (code, printed) == (2, "")
+        assert err.count("\n") == 1
+        assert sentence in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -21,3 +21,9 @@ def test_bench_prints_every_measurement(capsys, monkeypatch):
     assert result["encode_per_s_64"] > 0
     assert set(result["encode_seconds"]) == {"200", "3000"}
     assert 0 < result["gemm_share"] < 1.5
+
+
+@pytest.mark.parametrize("count", ["0", "-1"])
+def test_no_objects_is_a_wrong_call(capsys, count):
+    assert run(["bench", "--literal-batch", count]) == 2
+    assert capsys.readouterr().err == f"geocaps: --literal-batch must be at least 1, not {count}\n"

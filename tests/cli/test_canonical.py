@@ -94,3 +94,18 @@ def test_nothing_readable_fails(capsys, folder, tmp_path):
     assert (code, out) == (1, "")
     assert "missing.ply" in err
     assert "none of the 2 files" in err
+
+
+def test_one_file_that_cannot_be_read_is_one_sentence(capsys, tmp_path):
+    code, out, err = call(capsys, tmp_path / "missing.ply")
+    assert (code, out) == (1, "")
+    assert err == f"geocaps: {tmp_path / 'missing.ply'} does not exist: check the name and the folder\n"
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(capsys, folder, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, out, err = call(capsys, folder / "box.obj", "--out", tmp_path / "file" / "below")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert f"cannot make the folder {tmp_path / 'file' / 'below'}" in err
+    assert (tmp_path / "file").read_text() == "mine"

@@ -146,6 +146,12 @@ def test_a_wrong_call_is_exit_code_two(capsys, args):
     assert exit_.value.code == 2
 
 
+def test_an_address_without_a_name_is_a_wrong_call(capsys):
+    code, out, err = call(capsys, "download", "--url", "http://127.0.0.1/a.npz")
+    assert (code, out) == (2, "")
+    assert "need a name for the data set" in err
+
+
 @pytest.mark.parametrize("verb", ["info", "pack", "download"])
 def test_help_has_an_example(capsys, verb):
     with pytest.raises(SystemExit) as exit_:

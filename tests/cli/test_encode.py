@@ -59,7 +59,7 @@ def test_all_failed_exits_with_1_and_still_lists_them(capsys, folder, tmp_path):
     assert code == 1
     assert [one["name"] for one in json.loads(out)["failed"]] == ["bad [1].ply"]
     assert err.count("\n") == 1
-    assert "none of the 1 objects" in err
+    assert "out.npz is not written" in err
     code, out, _ = call(capsys, folder / "bad [1].ply", "--out", tmp_path / "out.npz")
     assert code == 1
     assert "bad [1].ply" in out
@@ -73,6 +73,9 @@ def test_a_wrong_call_exits_with_2(capsys, folder, tmp_path):
         assert (code, out) == (2, "")
         assert sentence in err
     assert (tmp_path / "there.npz").read_bytes() == b"kept"
+    code, _, err = call(capsys, "--out", tmp_path / "out.npz")
+    assert code == 2
+    assert "no sources were given" in err
     with pytest.raises(SystemExit) as exit_:
         cli.run(["encode", str(folder)])
     assert exit_.value.code == 2

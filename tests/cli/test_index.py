@@ -98,10 +98,17 @@ def test_info_and_remove(capsys, folder, tmp_path):
 
 def test_failures_are_one_sentence(capsys, folder, index, tmp_path):
     query = folder.parent / "query.npy"
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    for name in ("a.ply", "b.ply"):
+        (bad / name).write_text(f"{name} is no cloud")
     for code, args, sentence in (
         (1, ("search", tmp_path / "missing.lance", query), "there is no index at"),
         (1, ("search", index, tmp_path / "missing.ply"), "missing.ply"),
-        (1, ("search", index, query, "--out", tmp_path / "hits.jpg"), "must end in .png"),
+        (2, ("search", index, query, "--out", tmp_path / "hits.jpg"), "must end in .png"),
+        (2, ("add", index), "nothing was named to add"),
+        (1, ("add", index, bad / "a.ply"), "as PLY"),
+        (1, ("add", index, bad), "none of the 2 objects could be added"),
         (1, ("info", folder), "holds no index"),
         (1, ("add", index, tmp_path / "nothing"), "does not exist"),
         (2, ("search", index, query, "--k", 0), "--k must be at least 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -85,3 +86,20 @@ def test_what_cannot_be_read_is_one_sentence(capsys, tmp_path):
         assert (code, out) == (1, "")
         assert err.count("\n") == 1
         assert sentence in err
+
+
+def test_a_file_that_does_not_open_is_said_once(capsys, tmp_path):
+    for name in ("cut.npz", "cut.h5"):
+        (tmp_path / name).write_text("no")
+        code, _, err = call(capsys, tmp_path / name)
+        assert code == 1
+        assert err.count(name) == 1
+
+
+def test_damaged_weights_are_not_described_as_sound(capsys, tmp_path):
+    shutil.copytree(SHIPPED, tmp_path / "w")
+    weights = tmp_path / "w" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    code, out, err = call(capsys, tmp_path / "w")
+    assert (code, out) == (1, "")
+    assert f"{weights} is not a valid safetensors file" in err

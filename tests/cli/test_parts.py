@@ -52,17 +52,22 @@ def test_for_people(capsys, chair, tmp_path):
 
 
 def test_failures_are_one_sentence_and_write_nothing(capsys, chair, tmp_path):
-    before = sorted(tmp_path.iterdir())
-    for args, sentence in (
-        ((tmp_path / "missing.ply",), "missing.ply"),
-        ((chair, "--out", tmp_path / "parts.npy"), "must end in"),
-        ((chair, "--out", tmp_path / "parts.ply", "--surfaces", tmp_path / "parts.stl"), "must end in"),
-        ((chair, "--png", tmp_path / "nowhere" / "parts.png"), "does not exist"),
-        ((chair, "--weights", tmp_path / "nowhere"), "nowhere"),
+    cloud = tmp_path / "chair.xyz"
+    np.savetxt(cloud, np.load(chair))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    same = tmp_path / "same.ply"
+    for expected, args, sentence in (
+        (1, (tmp_path / "missing.ply",), "missing.ply"),
+        (1, (chair, "--weights", tmp_path / "nowhere"), "nowhere"),
+        (2, (chair, "--out", tmp_path / "parts.npy"), "must end in"),
+        (2, (chair, "--out", tmp_path / "parts.ply", "--surfaces", tmp_path / "parts.stl"), "must end in"),
+        (2, (chair, "--png", tmp_path / "nowhere" / "parts.png"), "does not exist"),
+        (2, (cloud, "--out", cloud), "it is an input"),
+        (2, (chair, "--out", same, "--surfaces", same), "choose two names"),
     ):
         code, out, err = call(capsys, *args)
-        assert code == 1
+        assert code == expected
         assert out == ""
         assert err.count("\n") == 1
         assert sentence in err
-    assert sorted(tmp_path.iterdir()) == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -253,6 +253,21 @@ def test_wrong_calls(tmp_path, name, options, message):
         download(name, tmp_path, **options)
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        download("mine", tmp_path / "file", url="http://127.0.0.1/a.npz")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_when_nothing_comes_no_folder_stays(tmp_path):
+    with serving(b"", "a.npz") as site:
+        pass
+    with pytest.raises(DatasetError, match="the transfer failed"):
+        download("mine", tmp_path / "new", url=site.url)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_set_without_an_address_explains_itself(tmp_path):
     with pytest.raises(DatasetError, match=r"by a program: .*Google Drive.*--url"):
         download("shapenet_core55", tmp_path)

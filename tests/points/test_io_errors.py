@@ -43,6 +43,33 @@ def test_empty_and_foreign_content(tmp_path, suffix):
     check_sentence(path, FileFormatError, f"cannot read {path} as {suffix[1:].upper()}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.npz", "it is not a zip archive"),
+        ("a.npy", "it does not begin with an NPY header"),
+        ("a.h5", "it does not begin with an HDF5 header"),
+        ("a.gltf", "its description is not valid JSON"),
+    ],
+)
+def test_foreign_content_is_said_in_our_words(tmp_path, name, words):
+    (tmp_path / name).write_text("Dear reader, this is a letter.")
+    check_sentence(tmp_path / name, FileFormatError, words)
+
+
+def test_a_cut_hdf5_file_is_said_in_our_words(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["points"] = make_points()
+    whole = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "a.h5").write_bytes(whole[: len(whole) // 2])
+    check_sentence(tmp_path / "a.h5", FileFormatError, "as H5: it is damaged or cut short")
+
+
+def test_an_empty_name_is_not_the_folder_at_hand():
+    with pytest.raises(InvalidInputError, match="an empty name was given"):
+        load_points("")
+
+
 NO_POINTS = {
     "a.ply": b"ply\nformat ascii 1.0\nelement vertex 0\nproperty float x\nproperty float y\nproperty float z\n"
     b"end_header\n",

@@ -96,8 +96,10 @@ def test_without_the_extra_the_sentence_names_it(monkeypatch, capsys):
     ("args", "code", "sentence"),
     [
         (["a.ply", "b.ply", "--export", "x.html"], 2, "2 files were given"),
+        (["--port", "-1", "--no-browser"], 2, "--port must be from 0 to 65535"),
+        (["--port", "70000", "--no-browser"], 2, "--port must be from 0 to 65535"),
         (["missing.ply"], 1, "missing.ply does not exist"),
-        (["--export", "x.png"], 1, "the name must end in"),
+        (["--export", "x.png"], 2, "the name must end in"),
         (["--index", "none", "--no-browser"], 1, "there is no index at none"),
     ],
 )

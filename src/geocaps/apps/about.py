@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from geocaps.apps.weights import find_weights, weights_folder
+from geocaps.apps.weights import sha256_of, weights_folder
 from geocaps.errors import CheckpointError, DatasetError, FileFormatError
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.points import datasets
 from geocaps.points.io import load_points
-from geocaps.training.checkpoint import CARD, WEIGHTS, read_config
+from geocaps.training.checkpoint import CARD, WEIGHTS, load_checkpoint
 
 _CARD_LINES = 4
 _DATA_SETS = (".npz", ".h5", ".hdf5")
@@ -85,18 +84,15 @@ def environment() -> Environment:
 
 def about_weights(folder: str | os.PathLike[str] | None = None) -> AboutWeights:
     """A checkpoint folder; without one, the weights that ship with the package."""
-    found = find_weights(folder)
     with weights_folder(folder) as place:
-        config = read_config(place)
-        with torch.device("meta"):
-            network = GeometricCapsuleAutoencoder(config)
+        network = load_checkpoint(place)
         return AboutWeights(
             folder=str(place),
-            sha256=found.sha256,
+            sha256=sha256_of(place / WEIGHTS),
             bytes=(place / WEIGHTS).stat().st_size,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             card=_first_lines(place / CARD),
-            config=config.to_dict(),
+            config=network.config.to_dict(),
         )
 
 
@@ -125,7 +121,8 @@ def _read(path: Path) -> tuple[Float[np.ndarray, "n 3"], str, int, int]:
             whole = datasets.load(path)
             return whole.points(0).numpy(), "data set", len(whole), 0
         except (DatasetError, IndexError) as error:
-            not_a_set = f" (nor is it a data set: {error})"
+            # Bytes that do not open at all are said once, by the reader below.
+            not_a_set = f" (nor is it a data set: {error})" if error.__cause__ is None else ""
     try:
         cloud = load_points(path)
     except FileFormatError as error:

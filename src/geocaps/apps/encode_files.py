@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from geocaps.apps.catalogue.shards import Failure
 from geocaps.apps.catalogue.work import WorkFolder, cut, write_beside
 from geocaps.apps.weights import find_weights
 from geocaps.errors import EncodingError, InvalidInputError, UsageError
+from geocaps.points.io.save import check_target
 
 Engine = Literal["local", "ray"]
 _ENGINES = {"local": run_local, "ray": run_ray}
@@ -60,13 +62,13 @@ def encode_files(
     """
     named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     out = Path(out)
+    if not named:
+        raise UsageError("no sources were given: name files, folders or data sets")
     _check_call(out, engine, workers, shard, overwrite)
     folder, sidecar = out.with_name(out.name + ".partial"), out.with_name(out.name + ".failed.json")
     items = find_items(named, leave_out=(out, folder, sidecar))
     if not items:
-        raise InvalidInputError(
-            f"no meshes, point clouds or data sets found in {', '.join(map(str, named)) or 'an empty list'}"
-        )
+        raise InvalidInputError(f"no meshes, point clouds or data sets found in {', '.join(map(str, named))}")
     used = find_weights(weights)
     provenance = formats.Provenance(version("geocaps"), used.sha256)
     shards = cut(items, shard)
@@ -83,9 +85,12 @@ def encode_files(
         _write_list(sidecar, failed)
         if len(failed) == len(items):
             work.remove()
+            first = f"{failed[0].name}: {failed[0].reason}"
             raise EncodingError(
-                f"none of the {len(items)} objects could be encoded, so {out} is not written; "
-                f"the first: {failed[0].name}: {failed[0].reason}; all are listed in {sidecar}",
+                f"{first}; {out} is not written"
+                if len(items) == 1
+                else f"none of the {len(items)} objects could be encoded, so {out} is not written; "
+                f"the first: {first}; all are listed in {sidecar}",
                 failed,
             )
         joined = folder / "joined.new"
@@ -96,6 +101,9 @@ def encode_files(
         raise EncodingError(
             f"cannot write {out} or {folder}: {error.strerror or error}; what was there before is untouched"
         ) from error
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # only where no work is in it
     return EncodedFiles(out, len(items) - len(failed), resumed, failed, used.sha256)
 
 
@@ -103,12 +111,10 @@ def _check_call(out: Path, engine: str, workers: int | None, shard: int, overwri
     formats.check_format(out)
     if engine not in _ENGINES:
         raise UsageError(f"there is no engine {engine!r}; there are {', '.join(_ENGINES)}")
-    if shard < 1 or (workers is not None and workers < 1):
-        raise UsageError(f"workers and shard must be at least 1; got {workers} and {shard}")
-    if not out.parent.is_dir():
-        raise UsageError(f"{out}: the folder {out.parent} does not exist; create it first")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; give the name of a file")
+    for name, count in (("workers", workers), ("shard", shard)):
+        if count is not None and count < 1:
+            raise UsageError(f"{name} must be at least 1, not {count}")
+    check_target(out, formats.SUFFIXES)
     if out.exists() and not overwrite:
         raise UsageError(f"{out} exists already; choose another name or give --overwrite")
 

@@ -13,7 +13,8 @@ from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Encoding, Model, load
 from geocaps.errors import InvalidInputError
 from geocaps.model.capsules import Capsules
-from geocaps.points.io.scene import Mesh, check_target, save_cloud, save_meshes, write_whole
+from geocaps.points.io.save import check_target
+from geocaps.points.io.scene import Mesh, save_cloud, save_meshes, write_whole
 from geocaps.points.sampling import evenly
 
 _DRAWN = 4096

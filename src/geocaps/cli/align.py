@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -40,7 +41,10 @@ def align(
     """
     from geocaps.apps.align import align as find
     from geocaps.points.io import load_points, save_points
+    from geocaps.points.io.save import SAVE_SUFFIXES, check_target
 
+    if out is not None:
+        check_target(Path(out), SAVE_SUFFIXES, inputs=(a, b))
     found = find(a, b, refine=refine, scale=scale)
     if out is not None:
         save_points(out, found.apply(load_points(a).points))

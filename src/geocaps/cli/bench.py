@@ -24,7 +24,10 @@ def bench(json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False, literal_b
 
     from geocaps.apps.encode import untrained
     from geocaps.bench import measure
+    from geocaps.errors import UsageError
 
+    if literal_batch < 1:
+        raise UsageError(f"--literal-batch must be at least 1, not {literal_batch}")
     say = messages()
     say.print("training step of layer 1 at N 2048, J 16, K 4, M 256: product …")
     fast_seconds, fast_bytes = measure.layer1_step("product", batch=8, repeats=3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import console, messages, print_json, progress_bar
 
 if TYPE_CHECKING:
     from geocaps.apps.canonical import Canonical, Skipped, Thumbnail
@@ -49,7 +49,8 @@ def canonical(
     from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, picture
     from geocaps.apps.encode import load
     from geocaps.errors import InvalidInputError
-    from geocaps.points.io.scene import check_target, write_whole
+    from geocaps.points.io.save import check_target
+    from geocaps.points.io.scene import write_whole
     from geocaps.points.sampling import evenly
 
     jobs = _jobs(files, out, suffix)
@@ -62,11 +63,13 @@ def canonical(
     named = ((str(job.path), job.path) for job in jobs)
     for index, (job, found) in enumerate(zip(_followed(jobs), canonical_each(named, load(weights)), strict=True)):
         if isinstance(found, Skipped):
+            if len(jobs) == 1:
+                raise InvalidInputError(found.reason)
             skipped.append(found)
             messages().print(f"skipped: {found.reason}", markup=False, soft_wrap=True)
             continue
         if job.target is not None:
-            job.target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(job.target.parent)
             found.save(job.target)
         objects.append(_record(found, job.target))
         if index in drawn:
@@ -131,9 +134,19 @@ def _opened(path: Path) -> Iterator[tuple[Path, Path]]:
 
 def _followed(jobs: list[_Job]) -> Iterator[_Job]:
     """The jobs with a progress bar on standard error."""
-    from rich.progress import track
+    with progress_bar("canonical poses") as (progress, task):
+        for done, job in enumerate(jobs):
+            progress.update(task, completed=done, total=len(jobs))
+            yield job
 
-    yield from track(jobs, description="canonical poses", console=messages(), transient=True)
+
+def _make_folder(folder: Path) -> None:
+    from geocaps.errors import InvalidInputError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
 
 def _record(found: Canonical, target: Path | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tyro.conf import Positional
 
 from geocaps.cli.output import console, messages, print_json, progress_bar
-from geocaps.errors import DatasetError
+from geocaps.errors import DatasetError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,6 +114,8 @@ def download(
     from geocaps.points.download import sources
 
     known = sources()
+    if not name and (url is not None or sha256 is not None):
+        raise UsageError("--url and --sha256 need a name for the data set: give it one, which becomes its folder")
     if not name:
         _show_sources(known, json)
         return

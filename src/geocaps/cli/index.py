@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from geocaps.cli.output import console, print_json, progress_bar
-from geocaps.errors import UsageError
+from geocaps.errors import SearchIndexError, UsageError
 
 if TYPE_CHECKING:
     from geocaps.apps.index import Hit, Index
@@ -41,12 +41,20 @@ def add(
         weights: Checkpoint folder (default: the weights that ship with the package).
         json: One JSON object on standard output.
     """
+    if not sources:
+        raise UsageError(f"nothing was named to add to {index}: name folders, files, shapes or furniture")
     found = _opened(index, weights)
     with progress_bar("adding") as (progress, task):
         report = found.add(
             [_source(one) for one in sources],
             class_name=class_name,
             on_object=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+    if report.skipped and not report.added and not report.known:
+        first = f"{report.skipped[0].name}: {report.skipped[0].reason}"
+        count = len(report.skipped)
+        raise SearchIndexError(
+            first if count == 1 else f"none of the {count} objects could be added to {index}; the first: {first}"
         )
     if json:
         print_json({"index": index, "objects": len(found), **asdict(report)})
@@ -83,7 +91,8 @@ def search(
         weights: Checkpoint folder (default: the weights that ship with the package).
         json: One JSON object on standard output.
     """
-    from geocaps.points.io.scene import check_target, write_whole
+    from geocaps.points.io.save import check_target
+    from geocaps.points.io.scene import write_whole
 
     if k < 1 or rerank < 0:
         raise UsageError(f"--k must be at least 1 and --rerank at least 0, not {k} and {rerank}")

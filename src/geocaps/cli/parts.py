@@ -37,7 +37,9 @@ def parts(
     """
     from geocaps.apps.encode import load
     from geocaps.apps.parts import parts as find
-    from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, check_target
+    from geocaps.errors import UsageError
+    from geocaps.points.io.save import check_target
+    from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
 
     for target, suffixes in (
         (out, sorted(set(CLOUD_SUFFIXES) - {".npy"})),  # NPY holds points alone
@@ -45,7 +47,9 @@ def parts(
         (png, (".png",)),
     ):
         if target is not None:
-            check_target(target, suffixes)
+            check_target(target, suffixes, inputs=(file,))
+    if out is not None and surfaces is not None and out.resolve() == surfaces.resolve():
+        raise UsageError(f"--out and --surfaces both name {out}: choose two names")
     found = find(file, load(weights))
     written = []
     for target, save in ((out, found.save), (surfaces, found.save_surfaces), (png, found.save_png)):

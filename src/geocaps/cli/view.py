@@ -40,6 +40,8 @@ def view(
     """
     if len(files) > 1 and export is not None:
         raise UsageError(f"--export writes one object, and {len(files)} files were given: name one")
+    if port is not None and not 0 <= port <= 65535:
+        raise UsageError(f"--port must be from 0 to 65535, not {port}")
     from geocaps.apps.encode import load
     from geocaps.viewer.clouds import EXAMPLE, embedded_cloud, file_cloud
 

@@ -80,7 +80,11 @@ def download(
     if address is None:
         raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
     checksum = _expected(source, url, sha256)
-    folder.mkdir(parents=True, exist_ok=True)
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another --to") from error
     target = folder / source.filename
     record = target.with_name(target.name + ".sha256")
     against = "the known checksum" if checksum else None
@@ -89,7 +93,12 @@ def download(
     fetched = not target.exists()
     if fetched:
         part = target.with_name(target.name + ".part")
-        _fetch(address, part, on_bytes)
+        try:
+            _fetch(address, part, on_bytes)
+        except DatasetError:
+            if is_new and not any(folder.iterdir()):
+                folder.rmdir()
+            raise
         _check_kind(part, target.suffix.lower(), address)
         _check(part, checksum, address)
     elif checksum is not None and _hash(target, checksum.split(":")[0]) != checksum.split(":")[1]:

@@ -15,7 +15,8 @@ import torch
 
 from geocaps.apps.drawing import part_colors
 from geocaps.apps.encode import Model
-from geocaps.points.io.scene import check_target, write_whole
+from geocaps.points.io.save import check_target
+from geocaps.points.io.scene import write_whole
 from geocaps.se3 import Pose
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.session import ObjectSession

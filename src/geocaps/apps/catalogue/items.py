@@ -11,7 +11,7 @@ from pathlib import Path
 
 from geocaps.apps.clouds import Source
 from geocaps.apps.weights import sha256_of
-from geocaps.errors import DatasetError
+from geocaps.errors import DatasetError, InvalidInputError
 from geocaps.points import datasets
 from geocaps.points.datasets.folder import list_items
 
@@ -41,9 +41,19 @@ class Item:
     def read(self) -> tuple[Source, str]:
         """What ``Model.encode`` takes, and the SHA-256 of the content."""
         if self.member == ALONE:
-            return self.place, sha256_of(Path(self.place))
+            return self.place, self._sha256()
         points = _data_set(self.place, self.version).points(self.member)
         return points, hashlib.sha256(points.numpy().tobytes()).hexdigest()
+
+    def _sha256(self) -> str:
+        path = Path(self.place)
+        # Opening a pipe or a device would wait for ever.
+        if path.exists() and not path.is_file():
+            raise InvalidInputError(f"{self.path} is not a regular file: copy its content to one first")
+        try:
+            return sha256_of(path)
+        except OSError as error:
+            raise InvalidInputError(f"cannot read {self.path}: {error.strerror or error}") from error
 
 
 def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Path] = ()) -> list[Item]:
@@ -86,7 +96,8 @@ def _of_file(path: str, name: str) -> Iterator[Item]:
         try:
             whole = _data_set(place, version)
         except DatasetError as error:
-            not_a_set = str(error)
+            # Bytes that do not open at all are said once, when the file is read.
+            not_a_set = str(error) if error.__cause__ is None else ""
         else:
             yield from _members(whole, path, name, place, version, stat.st_size)
             return

@@ -198,4 +198,13 @@ def _reading(path: Path) -> Iterator[None]:
     except DatasetError:
         raise
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError, AttributeError) as error:
-        raise DatasetError(f"{path}: cannot be read as HDF5 ({error}); make or download it again") from error
+        raise DatasetError(
+            f"{path}: cannot be read as HDF5 ({_reason(path, error)}); make or download it again"
+        ) from error
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """HDF5 speaks of its own inside when a file does not open."""
+    if not isinstance(error, OSError) or error.errno is not None:
+        return str(error)
+    return "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"

@@ -36,7 +36,7 @@ def read_npy(path: Path) -> Geometry:
 
 def read_npz(path: Path) -> Geometry:
     """Read the array `points` (or `data`), else the only array of shape [N, 3]."""
-    with zipfile.ZipFile(io.BytesIO(limits.read_bytes(path))) as archive:
+    with _opened_npz(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(archive.infolist()) > _MAX_MEMBERS:
             raise ValueError(f"it has {len(members):,} arrays, the limit is {_MAX_MEMBERS:,}")
@@ -59,12 +59,21 @@ def read_npz(path: Path) -> Geometry:
         return limits.cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)[:, :3])
 
 
+def _opened_npz(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(io.BytesIO(limits.read_bytes(path)))
+    except zipfile.BadZipFile as error:
+        raise ValueError(
+            "it is not a zip archive, as NPZ files are: damaged, cut short or of another format"
+        ) from error
+
+
 def read_hdf5(path: Path) -> Geometry:
     """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in whatever group it stands."""
     size = path.stat().st_size
     if size > limits.MAX_FILE_BYTES:
         raise ValueError(f"the file has {size:,} bytes, the limit is {limits.MAX_FILE_BYTES:,}")
-    with h5py.File(path, "r") as file:
+    with _opened_hdf5(path) as file:
         datasets = _hdf5_datasets(file)
         name = _choose({key: item.shape for key, item in datasets.items()})
         chosen = datasets[name]
@@ -78,6 +87,16 @@ def read_hdf5(path: Path) -> Geometry:
         limits.check_expansion(_nbytes(chosen.shape, chosen.dtype), chosen.id.get_storage_size())
         limits.check_expansion(_nbytes(chosen.chunks or (), chosen.dtype), size)
         return limits.cloud(chosen[:, :3])
+
+
+def _opened_hdf5(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        what = "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"
+        raise ValueError(what) from error
 
 
 def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
@@ -104,7 +123,10 @@ def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
 
 def _npy_header(stream: io.BytesIO) -> tuple[Shape, np.dtype]:
     """Shape and type of an NPY stream, which is left where its data begin."""
-    version = npy_format.read_magic(stream)
+    try:
+        version = npy_format.read_magic(stream)
+    except ValueError as error:
+        raise ValueError("it does not begin with an NPY header") from error
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"NPY version {version} is not read, save it with version 1.0 or 2.0")

@@ -59,7 +59,10 @@ def read_gltf(path: Path) -> Geometry:
 
 
 def _parse(text: bytes) -> Json:
-    tree = json.loads(text)
+    try:
+        tree = json.loads(text)
+    except ValueError as error:
+        raise ValueError("its description is not valid JSON: damaged, cut short or of another format") from error
     if not isinstance(tree, dict):
         raise ValueError("its description is not a JSON object")
     version = str(_dict(tree.get("asset", {})).get("version", ""))

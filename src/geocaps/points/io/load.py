@@ -68,6 +68,8 @@ def load_points(path: str | os.PathLike, count: int | None = None, *, seed: int 
     with the transforms of their nodes. Rows of a PCD file that are not finite mean "no return" and are dropped; in any
     other format they raise InvalidInputError. What cannot be read raises FileFormatError.
     """
+    if not os.fspath(path):
+        raise InvalidInputError("an empty name was given: name a file")
     path = Path(path)
     check_draw(1 if count is None else count, seed)
     if count is not None and count > limits.MAX_POINTS:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geocaps.errors import InvalidInputError
+from geocaps.errors import InvalidInputError, UsageError
 from geocaps.points.whole import written_whole
 
 # The names that PLY has for the types that are written.
 _PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
+
+SAVE_SUFFIXES = (".npy", ".npz", ".pcd", ".ply", ".xyz")
 
 # Columns in the order of the file: x, y, z, then red, green, blue and label where they are given.
 Columns = dict[str, np.ndarray]
@@ -29,15 +31,10 @@ def save_points(
     stays float64, anything else becomes float32. A file of that name is replaced once the new one is complete.
     """
     path = Path(path)
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise InvalidInputError(f"cannot write {path}: the name must end in one of {' '.join(sorted(_WRITERS))}")
+    check_target(path, SAVE_SUFFIXES)
+    writer = _WRITERS[path.suffix.lower()]
     if path.suffix.lower() == ".npy" and (labels is not None or colors is not None):
         raise InvalidInputError(f"cannot write {path}: NPY holds points alone, use NPZ or PLY for labels and colors")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InvalidInputError(f"cannot write {path}: a folder has this name")
     array = np.asarray(points)
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "fiu":
         raise InvalidInputError(f"points must be numbers of shape [N, 3], not {array.dtype} of {list(array.shape)}")
@@ -53,6 +50,19 @@ def save_points(
             writer(file, columns)
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def check_target(path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Refuse a name that cannot be written, or that is one of the inputs: worth asking before hours of work."""
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"cannot write {path}: the name must end in {' or '.join(sorted(suffixes))}")
+    if not path.parent.is_dir():
+        what = f"{path.parent} is not a folder" if path.parent.exists() else f"the folder {path.parent} does not exist"
+        raise UsageError(f"cannot write {path}: {what}")
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: a folder has this name")
+    if path.exists() and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
+        raise UsageError(f"cannot write {path}: it is an input, and would be replaced")
 
 
 def _check_colors(colors: ArrayLike, count: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from trimesh.visual import TextureVisuals
 from trimesh.visual.material import PBRMaterial
 
 from geocaps.errors import InvalidInputError
-from geocaps.points.io.save import save_points
+from geocaps.points.io.save import SAVE_SUFFIXES, check_target, save_points
 from geocaps.points.whole import written_whole
 
-CLOUD_SUFFIXES = (".glb", ".npy", ".npz", ".pcd", ".ply", ".xyz")
+CLOUD_SUFFIXES = (".glb", *SAVE_SUFFIXES)
 MESH_SUFFIXES = (".glb", ".obj", ".ply")
 _ROUGH = 0.8
 
@@ -61,17 +61,6 @@ def save_cloud(
     center = _center(points)
     cloud = trimesh.PointCloud(points - center, colors=None if colors is None else _opaque(colors))
     write_whole(path, _glb([("points", cloud)], center))
-
-
-def check_target(path: Path, suffixes: Collection[str]) -> None:
-    """Refuse a name that cannot be written: worth asking before hours of work."""
-    if path.suffix.lower() not in suffixes:
-        expected = " or ".join(sorted(suffixes))
-        raise InvalidInputError(f"cannot write {path}: the name must end in {expected}")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InvalidInputError(f"cannot write {path}: a folder has this name")
 
 
 def write_whole(path: Path, content: bytes) -> None:
