@@ -48,13 +48,16 @@ def test_the_order_of_the_points_changes_nothing(model, count):
 @pytest.mark.parametrize("count", [200, 1024, 5000])
 @pytest.mark.parametrize("name", ["chair", "airplane", "mug"])
 def test_a_moved_cloud_gives_the_moved_capsules(model, name, count):
-    """To 1e-3. A cloud that is sampled down only roughly: float32 rounding may swap a few points at equal radius."""
+    """To 1e-4. A cloud that is sampled down only roughly: float32 rounding may swap a few points at equal radius.
+
+    Then the worst of these is the mug: its feature changes by 4.9 %, its pose by 0.005.
+    """
     points = sample(name, count)
     generator = torch.Generator().manual_seed(7)
     motion = Pose(torch.randn(3, generator=generator).double(), Pose.random(generator=generator).wxyz.double())
     moved = motion.apply(torch.from_numpy(points).double()).float().numpy()
     before, after = model.encode(points), model.encode(moved)
-    close = {"atol": 1e-3 if count <= model.config.points else 2e-2, "rtol": 0}
+    close = {"atol": 1e-4 if count <= model.config.points else 1e-2, "rtol": 0}
     assert (after.feature - before.feature).norm() <= 0.1 * before.feature.norm()
     torch.testing.assert_close(after.pose.matrix(), (motion @ before.pose).matrix(), **close)
     torch.testing.assert_close(after.canonical(), before.canonical(), **close)

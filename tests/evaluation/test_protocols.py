@@ -72,14 +72,15 @@ def test_figures_repeat_to_the_last_digit(model, shapes, result):
     assert other.to_dict()["protocols"]["resampled"] != result.to_dict()["protocols"]["resampled"]
 
 
-def test_best_of_trials_is_never_worse_by_much_and_always_labelled(model, shapes, result):
+def test_best_of_trials_is_better_here_and_always_labelled(model, shapes, result):
+    """Chosen by Chamfer, not by the truth: on few objects it may lose. With this seed it is 0.46 against 0.69."""
     chosen = evaluate(model, shapes, Settings(points=48, trials=10, protocols=("resampled",)))
     figures = chosen.to_dict()
     assert figures["selection"] == "best of 10 by Chamfer"
     assert "best of 10 by Chamfer" in tables(chosen)[0].rows[0][0]
     assert figures["protocols"]["resampled"]["chance"]["rae_oracle_best_of_10"] == pytest.approx(0.354, abs=0.001)
     one = result.to_dict()["protocols"]["resampled"]
-    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"] + 0.1
+    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"] - 0.1
     assert figures["protocols"]["resampled"]["top1"] == one["top1"]
 
 
