@@ -8,31 +8,28 @@ files that it does not name, or that have changed since, are sampled.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
 import zipfile
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
-import torch
 from jaxtyping import Int16
 
 from geocaps.errors import DatasetError, GeocapsError, UsageError
 from geocaps.points.datasets.base import SPLIT_NAMES
 from geocaps.points.datasets.folder import Item, class_names_of, labels_of, list_items, split_codes_of
 from geocaps.points.io import load_points
+from geocaps.points.io.limits import MAX_POINTS
+from geocaps.points.io.save import check_target
 from geocaps.points.whole import written_whole
+from geocaps.points.workers import Workers
 
 FORMAT = 1
 INT16_STEPS = 32767
@@ -92,10 +89,12 @@ def pack(
             f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
         )
     settings = {"format": FORMAT, "points": points, "seed": seed, "folder": str(folder.resolve())}
-    with Journal(output.with_name(output.name + ".partial"), settings, restart=overwrite) as journal:
+    partial = output.with_name(output.name + ".partial")
+    with _writing(output, partial), Journal(partial, settings, restart=overwrite) as journal:
         todo = [item for item in items if not journal.has(item)]
         resumed = len(items) - len(todo)
-        for done, (item, outcome) in enumerate(_sampled(todo, points, seed, workers or os.cpu_count() or 1), start=1):
+        processes = Workers(_work, (points, seed), on_death=_ended_its_process)
+        for done, (item, outcome) in enumerate(processes.run(todo, workers), start=1):
             journal.add(item, outcome)
             if on_file is not None:
                 on_file(resumed + done, len(items))
@@ -103,6 +102,7 @@ def pack(
         skipped = [Skipped(entry.object_id, entry.reason) for entry in entries if entry.row is None]
         kept = [(item, entry) for item, entry in zip(items, entries, strict=True) if entry.row is not None]
         if not kept:
+            journal.remove()
             raise DatasetError(
                 f"{folder}: none of its {len(items)} files could be packed, so nothing is written; "
                 f"the first: {skipped[0].object_id}: {skipped[0].reason}"
@@ -215,70 +215,30 @@ class Journal:
 
 def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int | None, overwrite: bool) -> None:
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder to pack")
-    if output.suffix.lower() != ".npz":
-        raise UsageError(f"{output}: the output must end in .npz")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: the folder {output.parent} does not exist; create it first")
+        what = "is a file, and a folder was expected" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}: name the folder of the files to pack")
+    check_target(output, (".npz",))
     if output.exists() and not overwrite:
         raise UsageError(f"{output} exists already; choose another name or give --overwrite")
-    if points < 1 or seed < 0 or (workers is not None and workers < 1):
-        raise UsageError(f"points and workers must be at least 1, seed at least 0; got {points}, {workers}, {seed}")
+    for name, value, least in (("points", points, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, not {value}")
+    if points > MAX_POINTS:
+        raise UsageError(f"points must be at most {MAX_POINTS:,}, not {points:,}")
+
+
+@contextmanager
+def _writing(output: Path, partial: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"cannot write {output} or {partial}: {error.strerror or error}; what was there before is untouched"
+        ) from error
 
 
 def _modified(item: Item) -> int:
     return item.path.stat().st_mtime_ns
-
-
-def _sampled(
-    items: list[Item], points: int, seed: int, workers: int
-) -> Iterator[tuple[Item, Int16[np.ndarray, "n 3"] | str]]:
-    """Each item with its points, or with the reason why there are none, in the order in which they are done."""
-    left = deque(items)
-    while left:
-        running: dict[Future[np.ndarray | str], Item] = {}
-        with _pool(min(workers, len(left))) as pool:
-            try:
-                while left or running:
-                    while left and len(running) < 2 * workers:
-                        running[pool.submit(_work, left[0], points, seed)] = left[0]
-                        left.popleft()  # only now: a pool that is broken refuses the file
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        outcome = future.result()
-                        yield running.pop(future), outcome
-            except BrokenProcessPool:
-                pass  # handled below: the files that were under way are still in "running"
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-        # A reader took its whole process down. The files that were under way are read one by one, to find which.
-        for item in running.values():
-            with _pool(1) as pool:
-                try:
-                    yield item, pool.submit(_work, item, points, seed).result()
-                except BrokenProcessPool:
-                    yield item, "reading it ended the process (out of memory, or a fault in the reader)"
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    # Never a fork of this process: it may run torch's threads, and then its copy can hang. A fork server has none.
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare_worker)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # imported once, not in each worker
-    return ProcessPoolExecutor(workers, context, _prepare_worker)
-
-
-def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops the workers
-    torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)  # a killed parent cannot say so, and its workers would wait for work for ever
-
-    threading.Thread(target=follow, daemon=True).start()
 
 
 def _work(item: Item, points: int, seed: int) -> Int16[np.ndarray, "n 3"] | str:
@@ -288,6 +248,10 @@ def _work(item: Item, points: int, seed: int) -> Int16[np.ndarray, "n 3"] | str:
         return str(error)
     except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason
         return f"{type(error).__name__}: {error}"
+
+
+def _ended_its_process(item: Item) -> str:
+    return "reading it ended the process (out of memory, or a fault in the reader)"
 
 
 def _write(output: Path, items: list[Item], rows: Iterator[bytes], points: int) -> None:
