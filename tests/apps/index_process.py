@@ -6,22 +6,16 @@ Prints a line for each batch that is in, so that a test knows when to kill it.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import torch
 
 from geocaps.apps.encode import Model
 from geocaps.apps.index import Index
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.config import ModelConfig, ObjectConfig, PartsConfig
+from tests.training.tiny import MODEL
 
-CONFIG = ModelConfig(
-    points=256,
-    parts=PartsConfig(parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2, views=2),
-    object=ObjectConfig(
-        feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, views=2, voting_steps=2,
-        part_pose="matrix", look_grid=5, look_channels=4, look_width=16,
-    ),
-)  # fmt: skip
+CONFIG = replace(MODEL, points=256)
 
 
 def small_model(seed: int = 0) -> Model:
