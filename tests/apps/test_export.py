@@ -16,8 +16,9 @@ import torch
 
 import geocaps
 from geocaps import cli
+from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model
-from geocaps.apps.export import OUTPUTS, TOLERANCE, DenseEncoder, expected_outputs, export_onnx, jacobi_eigh
+from geocaps.apps.export import TOLERANCE, DenseEncoder, export_onnx, jacobi_eigh
 from geocaps.errors import ExportError, MissingExtraError, UsageError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import preset
@@ -33,7 +34,7 @@ def sample(name, count, seed=0):
 
 def assert_equal(found, encoding, tolerance=TOLERANCE):
     """To the tolerance, in units of each output's size; of the labels, all but points on a border."""
-    for name, expected in expected_outputs(encoding).items():
+    for name, expected in encoded_columns(encoding).items():
         if name == "labels":
             assert (found[name] != expected).mean() < 0.01
         else:
@@ -80,7 +81,7 @@ def test_onnxruntime_gives_what_the_model_gives(exported, weights):
     assert exported["bytes"] == os.path.getsize(exported["out"])
     for name in ("car", "bottle", "sofa"):
         cloud = sample(name, POINTS, seed=5) * 20 - 7
-        found = dict(zip(OUTPUTS, session.run(None, {"points": cloud}), strict=True))
+        found = dict(zip(ENCODED, session.run(None, {"points": cloud}), strict=True))
         assert_equal(found, model.encode(cloud))
 
 
@@ -94,7 +95,7 @@ def test_the_dense_encoder_is_the_shipped_model(name):
     cloud = sample(name, model.config.points) * 3 + 1
     with torch.no_grad():
         values = DenseEncoder(model.network)(torch.from_numpy(cloud))
-    found = {key: value.numpy() for key, value in zip(OUTPUTS, values, strict=True)}
+    found = {key: value.numpy() for key, value in zip(ENCODED, values, strict=True)}
     assert_equal(found, model.encode(cloud), tolerance=3 * TOLERANCE)
 
 
@@ -106,7 +107,7 @@ def test_tied_axes_have_24_starts():
     cloud = basic_shape("cube").sample(1024, torch.Generator().manual_seed(0)).points.numpy()
     with torch.no_grad():
         values = DenseEncoder(model.network)(torch.from_numpy(cloud))
-    found, expected = dict(zip(OUTPUTS, values, strict=True)), expected_outputs(model.encode(cloud))
+    found, expected = dict(zip(ENCODED, values, strict=True)), encoded_columns(model.encode(cloud))
     assert model.encode(cloud).parse.valid.sum() == 24
     np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=1e-4)
     np.testing.assert_allclose(found["feature"], expected["feature"], atol=1e-4)

@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
-from geocaps.apps.encode import Encoding, Model, load
+from geocaps.apps.columns import ENCODED, encoded_columns
+from geocaps.apps.encode import Model, load
 from geocaps.errors import ExportError, MissingExtraError, UsageError
 from geocaps.model.agreement import agree
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
@@ -34,18 +35,6 @@ from geocaps.points.synthetic import make_shape
 from geocaps.points.whole import written_whole
 from geocaps.se3 import Pose
 
-OUTPUTS = (
-    "translation",
-    "wxyz",
-    "feature",
-    "confidence",
-    "part_translation",
-    "part_wxyz",
-    "part_feature",
-    "labels",
-    "center",
-    "scale",
-)
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
 _PROBES = ("chair", "mug", "airplane")
@@ -75,8 +64,8 @@ def export_onnx(
 ) -> Exported:
     """Writes the encoder for clouds of exactly ``points`` points (default: as many as the model takes).
 
-    The graph takes ``points`` ``[points, 3]`` float32 and gives the ``OUTPUTS``, in the user's units. It is run through
-    onnxruntime and compared with ``Model.encode`` before it is kept.
+    The graph takes ``points`` ``[points, 3]`` float32 and gives the ``ENCODED`` columns, in the user's units. It is run
+    through onnxruntime and compared with ``Model.encode`` before it is kept.
     """
     _require_extra()
     out = Path(out)
@@ -119,7 +108,7 @@ class DenseEncoder(nn.Module):
         self.register_buffer("axis_choices", axis_rotations())
 
     def forward(self, points: Float[Tensor, "n 3"]) -> tuple[Tensor, ...]:
-        """Points in the user's coordinates to the ``OUTPUTS``."""
+        """Points in the user's coordinates to the ``ENCODED`` columns."""
         exact = points.double()
         exact = exact[_canonical_order(exact)]
         center = exact.mean(dim=0)
@@ -250,7 +239,7 @@ def _write(encoder: DenseEncoder, count: int, place: Path) -> int:
     table = torch.export.default_decompositions()
     table.update(_REPLACED)
     program = program.run_decompositions(table)
-    names = {"input_names": ["points"], "output_names": list(OUTPUTS)}
+    names = {"input_names": ["points"], "output_names": list(ENCODED)}
     # Not optimised here: that takes many minutes for so long a graph, and onnxruntime does it when it loads one.
     graph = torch.onnx.export(program, example, **names, dynamo=True, verbose=False, optimize=False)  # type: ignore[arg-type]
     assert graph is not None
@@ -271,30 +260,13 @@ def _difference(model: Model, count: int, place: Path) -> float:
     worst = 0.0
     for name in _PROBES:
         cloud = _probe(name, count)
-        found = dict(zip(OUTPUTS, session.run(None, {"points": cloud}), strict=True))
-        for key, expected in expected_outputs(model.encode(cloud)).items():
+        found = dict(zip(ENCODED, session.run(None, {"points": cloud}), strict=True))
+        for key, expected in encoded_columns(model.encode(cloud)).items():
             if key == "labels":
                 continue  # a point on a border may fall to either side
             size = max(1.0, float(np.abs(expected).max()))
             worst = max(worst, float(np.abs(found[key] - expected).max()) / size)
     return worst
-
-
-def expected_outputs(encoding: Encoding) -> dict[str, np.ndarray]:
-    """What the graph must give for the cloud of an encoding."""
-    values: tuple[Any, ...] = (
-        encoding.pose.translation,
-        encoding.pose.wxyz,
-        encoding.feature,
-        encoding.confidence,
-        encoding.parts.pose.translation,
-        encoding.parts.pose.wxyz,
-        encoding.parts.feature,
-        encoding.labels,
-        encoding.normalization.center[0],
-        encoding.normalization.scale[0],
-    )
-    return {name: value.numpy() for name, value in zip(OUTPUTS, values, strict=True)}
 
 
 def _require_extra() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from geocaps.apps.catalogue.items import Item
+from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model
 from geocaps.apps.weights import Weights
 from geocaps.errors import GeocapsError
@@ -26,23 +27,7 @@ Row = dict[str, Any]
 
 TEXT = ("name", "path", "content_sha256")
 RAGGED = "labels"
-COLUMNS = (
-    "name",
-    "path",
-    "member",
-    "points",
-    "translation",
-    "wxyz",
-    "feature",
-    "confidence",
-    "part_translation",
-    "part_wxyz",
-    "part_feature",
-    "labels",
-    "center",
-    "scale",
-    "content_sha256",
-)
+COLUMNS = ("name", "path", "member", "points", *ENCODED, "content_sha256")
 
 
 @dataclass(frozen=True)
@@ -115,24 +100,15 @@ def _outcome(model: Model, item: Item) -> Row | Failure:
 
 def _row(model: Model, item: Item) -> Row:
     source, content = item.read()
-    found = model.encode(source)
-    labels = found.labels
-    assert isinstance(labels, torch.Tensor)
+    found = encoded_columns(model.encode(source))
+    labels = found["labels"]
     return {
         "name": np.str_(_text(item.name)),
         "path": np.str_(_text(item.path)),
         "member": np.int64(item.member),
         "points": np.int64(len(labels)),
-        "translation": found.pose.translation.numpy(),
-        "wxyz": found.pose.wxyz.numpy(),
-        "feature": found.feature.numpy(),
-        "confidence": found.confidence.numpy(),
-        "part_translation": found.parts.pose.translation.numpy(),
-        "part_wxyz": found.parts.pose.wxyz.numpy(),
-        "part_feature": found.parts.feature.numpy(),
-        "labels": labels.numpy().astype(np.min_scalar_type(model.config.parts.parts - 1)),
-        "center": found.normalization.center[0].numpy(),
-        "scale": found.normalization.scale[0].numpy(),
+        **found,
+        "labels": labels.astype(np.min_scalar_type(model.config.parts.parts - 1)),
         "content_sha256": np.str_(content),
     }
 
