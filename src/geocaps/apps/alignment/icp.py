@@ -12,6 +12,7 @@ from geocaps.apps.alignment.motions import Motions, cross, cross_matrix, dot
 from geocaps.apps.alignment.views import View
 
 Nearest = Callable[[np.ndarray], np.ndarray]
+"""From points ``[3, h, m]`` to the indices ``[h, m]`` of their partners."""
 _POINT_SHARE = 0.01
 """Weight of point-to-point beside point-to-plane: it holds what planes leave free. More of it slows every step."""
 
@@ -21,114 +22,116 @@ class Side:
     """One cloud's part in a registration: the points that look for a partner, and how partners are found in it."""
 
     view: View
-    chosen: Int[np.ndarray, "m"]
+    chosen: Float[np.ndarray, "3 m"]
     nearest: Nearest
 
 
 def by_table(view: View, chosen: Int[np.ndarray, "m"]) -> Side:
-    return Side(view, chosen, view.table)
+    return Side(view, view.columns[:, chosen], view.table)
 
 
 def by_tree(view: View, chosen: Int[np.ndarray, "m"] | None = None, reach: float = np.inf) -> Side:
     """Exact partners within ``reach``; whatever lies farther has some partner that is out of reach too."""
 
-    def nearest(points: np.ndarray) -> np.ndarray:
+    def nearest(points: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
         # A search that may stop early is much quicker where nothing is near. A missing partner has the index n.
-        return np.minimum(view.tree.query(points, distance_upper_bound=reach)[1], len(view.points) - 1)
+        found = view.tree.query(np.moveaxis(points, 0, -1), distance_upper_bound=reach)[1]
+        return np.minimum(found, len(view.points) - 1)
 
-    return Side(view, np.arange(len(view.points)) if chosen is None else chosen, nearest)
+    return Side(view, view.columns if chosen is None else view.columns[:, chosen], nearest)
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Partners in the frame of B, for both directions: points that move with A, points that stay, normals."""
 
-    moving: Float[np.ndarray, "h m 3"]
-    fixed: Float[np.ndarray, "h m 3"]
-    normal: Float[np.ndarray, "h m 3"]
-    trust: Float[np.ndarray, "m 1"]
+    moving: Float[np.ndarray, "3 h m"]
+    fixed: Float[np.ndarray, "3 h m"]
+    normal: Float[np.ndarray, "3 h m"]
+    trust: Float[np.ndarray, "m"]
 
 
-def refine(a: Side, b: Side, motions: Motions, reaches: Float[np.ndarray, "steps"], scale: bool = False) -> Motions:
-    """One Gauss-Newton step for each reach (the distance from which a partner no longer counts)."""
-    for reach in reaches:
-        motions = _step(_pairs(a, b, motions), motions, reach, scale)
+def refine(
+    a: Side, b: Side, motions: Motions, reaches: Float[np.ndarray, "steps"], scale: bool = False, every: int = 1
+) -> Motions:
+    """One Gauss-Newton step for each reach (the distance from which a partner no longer counts).
+
+    Partners are looked for ``every`` so many steps: with trees that takes most of the time.
+    """
+    for step, reach in enumerate(reaches):
+        if step % every == 0:
+            partner_b, partner_a = b.nearest(motions.ahead(a.chosen)), a.nearest(motions.back(b.chosen))
+        motions = _step(_pairs(a, b, motions, partner_b, partner_a), motions, reach, scale)
     return motions
 
 
-def _pairs(a: Side, b: Side, motions: Motions) -> Pairs:
-    ahead = motions.apply(a.view.points[a.chosen])
-    partner_b = b.nearest(ahead)
-    still = b.view.points[b.chosen]
-    partner_a = a.nearest(motions.apply_inverse(still))
-    turn = motions.rotation.transpose(0, 2, 1)
-    back = motions.scale[:, None, None] * (a.view.points[partner_a] @ turn) + motions.translation[:, None]
-    return Pairs(
-        moving=np.concatenate([ahead, back], axis=1),
-        fixed=np.concatenate([b.view.points[partner_b], np.broadcast_to(still, back.shape)], axis=1),
-        normal=np.concatenate([b.view.normals[partner_b], a.view.normals[partner_a] @ turn], axis=1),
-        trust=_trust(a, b),
-    )
+def _pairs(
+    a: Side, b: Side, motions: Motions, partner_b: Int[np.ndarray, "h k"], partner_a: Int[np.ndarray, "h l"]
+) -> Pairs:
+    ahead = motions.ahead(a.chosen)
+    count = ahead.shape[2]
+    moving, fixed, normal = (np.empty((3, len(motions), count + b.chosen.shape[1])) for _ in range(3))
+    moving[..., :count] = ahead
+    moving[..., count:] = motions.scale[:, None] * _turned(motions, a.view.columns.take(partner_a, axis=1))
+    moving[..., count:] += motions.translation.T[..., None]
+    fixed[..., :count] = b.view.columns.take(partner_b, axis=1)
+    fixed[..., count:] = b.chosen[:, None]
+    normal[..., :count] = b.view.normals.take(partner_b, axis=1)
+    normal[..., count:] = _turned(motions, a.view.normals.take(partner_a, axis=1))
+    return Pairs(moving, fixed, normal, _trust(a, b))
 
 
-def _trust(a: Side, b: Side) -> Float[np.ndarray, "m 1"]:
+def _turned(motions: Motions, vectors: Float[np.ndarray, "3 h m"]) -> Float[np.ndarray, "3 h m"]:
+    return (motions.rotation @ vectors.transpose(1, 0, 2)).transpose(1, 0, 2)
+
+
+def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
     """Both directions weigh the same where the clouds are equally dense; planes of the denser one are the truer."""
     to_b, to_a = a.view.spacing**2, b.view.spacing**2
-    weights = [np.full(len(a.chosen), to_b / len(a.chosen)), np.full(len(b.chosen), to_a / len(b.chosen))]
-    return (np.concatenate(weights) * ((len(a.chosen) + len(b.chosen)) / (to_a + to_b)))[:, None]
+    of_a, of_b = a.chosen.shape[1], b.chosen.shape[1]
+    weights = [np.full(of_a, to_b / of_a), np.full(of_b, to_a / of_b)]
+    return np.concatenate(weights) * ((of_a + of_b) / (to_a + to_b))
 
 
 def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
     moving, normal = found.moving, found.normal
     gap = found.fixed - moving
-    weight = np.clip(1 - dot(gap, gap)[..., None] / reach**2, 0, None) ** 2 * found.trust
-    slope = [cross(moving, normal), normal]
-    if scale:
-        slope.append(dot(moving, normal)[..., None])
-    plane = np.concatenate(slope, axis=-1)
-    weighted = (weight * plane).transpose(0, 2, 1)
-    weighted_moving = weight * moving
-    left = weighted @ plane + _POINT_SHARE * _point_left(moving, weighted_moving, weight, scale)
-    right = weighted @ dot(gap, normal)[..., None]
-    right += _POINT_SHARE * _point_right(gap, weighted_moving, weight, scale)
+    weight = np.clip(1 - dot(gap, gap) / reach**2, 0, None) ** 2 * found.trust
+    growth = [dot(moving, normal)[None]] if scale else []
+    plane = _moments(weight, [cross(moving, normal), normal, *growth, dot(gap, normal)[None]])
+    left, right = _of_points(_moments(weight, [moving, gap, np.ones((1, *weight.shape))]))
+    unknown = 7 if scale else 6
+    left = plane[:, :-1, :-1] + _POINT_SHARE * left[:, :unknown, :unknown]
+    right = plane[:, :-1, -1] + _POINT_SHARE * right[:, :unknown]
     # A floor far below any weight that counts: without partners there is no motion.
-    left += 1e-9 * moving.shape[1] * np.eye(left.shape[-1])
-    change = np.linalg.solve(left, right)[..., 0]
-    growth = np.exp(np.clip(change[:, 6], -0.2, 0.2)) if scale else np.ones(len(motions))
-    return motions.updated(change[:, :3], change[:, 3:6], growth)
+    left += 1e-9 * moving.shape[2] * np.eye(unknown)
+    change = np.linalg.solve(left, right[..., None])[..., 0]
+    grown = np.exp(np.clip(change[:, 6], -0.2, 0.2)) if scale else np.ones(len(motions))
+    return motions.updated(change[:, :3], change[:, 3:6], grown)
 
 
-def _point_right(
-    gap: Float[np.ndarray, "h m 3"],
-    weighted_moving: Float[np.ndarray, "h m 3"],
-    weight: Float[np.ndarray, "h m 1"],
-    scale: bool,
-) -> Float[np.ndarray, "h u 1"]:
-    """Right side of the point-to-point part: Σ w (x × g), Σ w g and Σ w x·g, from one matrix of moments."""
-    moment = weighted_moving.transpose(0, 2, 1) @ gap
-    turn = np.stack([moment[:, i, j] - moment[:, j, i] for i, j in ((1, 2), (2, 0), (0, 1))], axis=1)
-    shift = (gap.transpose(0, 2, 1) @ weight)[..., 0]
-    growth = [np.trace(moment, axis1=1, axis2=2)[:, None]] if scale else []
-    return np.concatenate([turn, shift, *growth], axis=1)[..., None]
+def _moments(
+    weight: Float[np.ndarray, "h m"], rows: list[Float[np.ndarray, "_ h m"]]
+) -> Float[np.ndarray, "h rows rows"]:
+    """Σ w x xᵀ over the points, of all rows together."""
+    values = np.concatenate(rows)
+    return (values * weight).transpose(1, 0, 2) @ values.transpose(1, 2, 0)
 
 
-def _point_left(
-    moving: Float[np.ndarray, "h m 3"],
-    weighted_moving: Float[np.ndarray, "h m 3"],
-    weight: Float[np.ndarray, "h m 1"],
-    scale: bool,
-) -> Float[np.ndarray, "h u u"]:
-    """Left side of the point-to-point part: its 3 × u slopes have a closed form in the weighted moments."""
-    total = weight.sum(axis=(1, 2))[:, None, None]
-    first = weighted_moving.sum(axis=1)
-    second = weighted_moving.transpose(0, 2, 1) @ moving
+def _of_points(moments: Float[np.ndarray, "h 7 7"]) -> tuple[Float[np.ndarray, "h 7 7"], Float[np.ndarray, "h 7"]]:
+    """Both sides of the point-to-point part, whose slopes have a closed form in the moments of (x, gap, 1)."""
+    second, mixed, first = moments[:, :3, :3], moments[:, :3, 3:6], moments[:, :3, 6]
     spread = np.trace(second, axis1=1, axis2=2)
-    matrix = np.zeros((len(moving), 7, 7))
-    matrix[:, :3, :3] = spread[:, None, None] * np.eye(3) - second
-    matrix[:, :3, 3:6] = cross_matrix(first)
-    matrix[:, 3:6, :3] = -cross_matrix(first)
-    matrix[:, 3:6, 3:6] = total * np.eye(3)
-    matrix[:, 3:6, 6] = matrix[:, 6, 3:6] = first
-    matrix[:, 6, 6] = spread
-    return matrix if scale else matrix[:, :6, :6]
+    left = np.zeros((len(moments), 7, 7))
+    left[:, :3, :3] = spread[:, None, None] * np.eye(3) - second
+    left[:, :3, 3:6] = cross_matrix(first)
+    left[:, 3:6, :3] = -left[:, :3, 3:6]
+    left[:, 3:6, 3:6] = moments[:, 6:, 6:] * np.eye(3)
+    left[:, 3:6, 6] = left[:, 6, 3:6] = first
+    left[:, 6, 6] = spread
+    right = np.empty((len(moments), 7))
+    right[:, :3] = np.stack([mixed[:, i, j] - mixed[:, j, i] for i, j in ((1, 2), (2, 0), (0, 1))], axis=1)
+    right[:, 3:6] = moments[:, 3:6, 6]
+    right[:, 6] = np.trace(mixed, axis1=1, axis2=2)
+    return left, right

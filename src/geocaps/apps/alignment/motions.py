@@ -7,10 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-_CROSS = -1.0 * np.array(
-    [[[0, 0, 0], [0, 0, 1], [0, -1, 0]], [[0, 0, -1], [0, 0, 0], [1, 0, 0]], [[0, 1, 0], [-1, 0, 0], [0, 0, 0]]]
-)
-
 
 @dataclass(frozen=True)
 class Motions:
@@ -32,11 +28,22 @@ class Motions:
 
     def apply(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "h n 3"]:
         """Points of A in the frame of B."""
-        return self.scale[:, None, None] * (points @ self.rotation.transpose(0, 2, 1)) + self.translation[:, None]
+        return np.moveaxis(self.ahead(points.T), 0, -1)
 
     def apply_inverse(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "h n 3"]:
         """Points of B in the frame of A."""
-        return ((points - self.translation[:, None]) @ self.rotation) / self.scale[:, None, None]
+        return np.moveaxis(self.back(points.T), 0, -1)
+
+    def ahead(self, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
+        """As :meth:`apply`, a row for each coordinate: numpy is several times faster on long rows than on triples."""
+        matrix = (self.scale[:, None, None] * self.rotation).transpose(1, 0, 2).reshape(-1, 3)
+        return (matrix @ columns).reshape(3, len(self), -1) + self.translation.T[..., None]
+
+    def back(self, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
+        """As :meth:`apply_inverse`, a row for each coordinate."""
+        inverse = (self.rotation / self.scale[:, None, None]).transpose(2, 0, 1)
+        shift = np.einsum("chj,hj->ch", inverse, self.translation)
+        return (inverse.reshape(-1, 3) @ columns).reshape(3, len(self), -1) - shift[..., None]
 
     def updated(
         self, turn: Float[np.ndarray, "h 3"], shift: Float[np.ndarray, "h 3"], growth: Float[np.ndarray, "h"]
@@ -66,22 +73,20 @@ def rotation_from_vector(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, 
     return np.eye(3) + sine * turn + cosine * (turn @ turn)
 
 
-def dot(a: Float[np.ndarray, "*batch 3"], b: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch"]:
-    """As ``(a * b).sum(axis=-1)``, several times faster: numpy is slow to sum over short axes."""
-    return np.einsum("...c,...c->...", a, b)
+def dot(a: Float[np.ndarray, "3 *batch"], b: Float[np.ndarray, "3 *batch"]) -> Float[np.ndarray, "*batch"]:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def cross(a: Float[np.ndarray, "*batch 3"], b: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch 3"]:
-    """As ``np.cross``, several times faster on large batches."""
-    result = np.empty_like(a)
-    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        result[..., i] = a[..., j] * b[..., k] - a[..., k] * b[..., j]
-    return result
+def cross(a: Float[np.ndarray, "3 *batch"], b: Float[np.ndarray, "3 *batch"]) -> Float[np.ndarray, "3 *batch"]:
+    return np.stack([a[j] * b[k] - a[k] * b[j] for j, k in ((1, 2), (2, 0), (0, 1))])
 
 
 def cross_matrix(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]:
     """The matrix of ``x ↦ vector × x``."""
-    return np.tensordot(vector, _CROSS, axes=1)
+    matrix = np.zeros((len(vector), 3, 3))
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        matrix[:, k, j], matrix[:, j, k] = vector[:, i], -vector[:, i]
+    return matrix
 
 
 def distinct(motions: Motions, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:

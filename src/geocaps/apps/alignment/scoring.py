@@ -51,15 +51,14 @@ class Residuals:
 
 def residuals(a: Side, b: Side, motions: Motions) -> tuple[Residuals, Residuals]:
     """From A to B and from B to A."""
-    ahead = motions.apply(a.view.points[a.chosen])
-    back = motions.apply_inverse(b.view.points[b.chosen])
+    ahead, back = motions.ahead(a.chosen), motions.back(b.chosen)
     return _residuals(b, ahead, np.ones(len(motions))), _residuals(a, back, motions.scale)
 
 
 def own_residuals(view: View) -> Residuals:
     """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
-    gap = (view.points - view.points[view.neighbour])[None]
-    return _from_gap(gap, view.normals[view.neighbour][None])
+    gap = view.columns - view.columns[:, view.neighbour]
+    return _from_gap(gap[:, None], view.normals[:, None, view.neighbour])
 
 
 def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], scale: bool) -> Float[np.ndarray, "h"]:
@@ -77,6 +76,11 @@ def costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Floa
     return cost(forward.truncated(reach), backward.truncated(reach), scale)
 
 
+def floor(a: View, b: View, reach: float, scale: bool) -> float:
+    """What two samplings of one surface cost at best, with exact partners."""
+    return float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
+
+
 def final_costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
     """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
 
@@ -86,21 +90,21 @@ def final_costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -
     """
     forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
     if not scale:
-        _excuse(forward, motions.apply(a.view.points[a.chosen]), b.view.hull)
-        _excuse(backward, motions.apply_inverse(b.view.points[b.chosen]), a.view.hull)
+        _excuse(forward, motions.ahead(a.chosen), b.view.hull)
+        _excuse(backward, motions.back(b.chosen), a.view.hull)
     return cost(forward, backward, scale)
 
 
 def final_floor(a: View, b: View, reach: float, scale: bool) -> float:
-    """What two samplings of one surface cost at best."""
+    """The same of the final score."""
     return float(cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), scale)[0])
 
 
 def _excuse(
-    evidence: Float[np.ndarray, "h m"], points: Float[np.ndarray, "h m 3"], hull: Float[np.ndarray, "f 4"]
+    evidence: Float[np.ndarray, "h m"], points: Float[np.ndarray, "3 h m"], hull: Float[np.ndarray, "f 4"]
 ) -> None:
     lost = evidence >= 1
-    beyond = (points[lost] @ hull[:, :3].T + hull[:, 3] > 0).any(axis=1)
+    beyond = (hull[:, :3] @ points[:, lost] > -hull[:, 3:]).any(axis=0)
     evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
 
 
@@ -117,11 +121,11 @@ def trimmed_rms(forward: Residuals, backward: Residuals) -> float:
     return float(np.sqrt(min(means)))
 
 
-def _residuals(target: Side, points: Float[np.ndarray, "h m 3"], scale: Float[np.ndarray, "h"]) -> Residuals:
+def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
-    gap = (points - target.view.points[partner]) * scale[:, None, None]
-    return _from_gap(gap, target.view.normals[partner])
+    gap = (points - target.view.columns.take(partner, axis=1)) * scale[:, None]
+    return _from_gap(gap, target.view.normals.take(partner, axis=1))
 
 
-def _from_gap(gap: Float[np.ndarray, "h m 3"], normal: Float[np.ndarray, "h m 3"]) -> Residuals:
+def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"]) -> Residuals:
     return Residuals(dot(gap, gap), dot(gap, normal) ** 2)

@@ -15,6 +15,7 @@ from geocaps.apps.alignment.scoring import (
     explained,
     final_costs,
     final_floor,
+    floor,
     own_residuals,
     residuals,
     trimmed_rms,
@@ -31,13 +32,16 @@ _PROBES = 64
 """Points of each cloud that they are scored on."""
 _COARSE, _HALFWAY, _FINE = 48, 24, 12
 """How many hypotheses are refined on few points, how many of them to the end, and how many on more points."""
+_RATIO, _FLOORS = 2.1, 2.5
+"""A refined hypothesis goes on while its score is within this ratio of the best, or of so many floors: of two copies of
+a symmetric cloud only one pose is perfect, and the others are as good as those of two samplings."""
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _OTHER_POSE = np.radians(15), 0.3
 """Poses that differ by less than this angle and shift are one."""
 _REACH, _SPACINGS = 0.15, 4.0
 """Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points."""
-_POLISH_STEPS = 6
+_POLISH_STEPS, _POLISH_EVERY = 4, 2
 _TIE_WIDTH, _NAMED = 0.07, 0.02
 """A pose whose score is worse by the first share is e times less probable; below the second it is not named."""
 _POLISH_WIDTH = 0.15
@@ -67,7 +71,7 @@ def search(
         view_a = make_view(a) if len(a) > SEARCH_POINTS else view_a
         view_b = make_view(b) if len(b) > SEARCH_POINTS else view_b
         whole_a, whole_b = by_tree(view_a, reach=reach), by_tree(view_b, reach=reach)
-        motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale)
+        motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
         motions, weight = _weighed(whole_a, whole_b, motions, reach, scale, _TIE_WIDTH)
     forward, backward = residuals(by_tree(view_a), by_tree(view_b), motions[:1])
     overlap = explained(forward, own_residuals(view_b)), explained(backward, own_residuals(view_a))
@@ -108,10 +112,17 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_OTHER_POSE)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
-    score = costs(few_a, few_b, motions, 0.4, scale)
-    motions = motions[np.argsort(score, kind="stable")[:_HALFWAY]]
+    motions = motions[_near_best(few_a, few_b, motions, 0.4, scale)[:_HALFWAY]]
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)
-    score = costs(few_a, few_b, motions, 0.3, scale)
-    motions = motions[distinct(motions, np.argsort(score, kind="stable"), _FINE, np.radians(10), 0.2)]
+    order = _near_best(few_a, few_b, motions, 0.3, scale)
+    motions = motions[distinct(motions, order, _FINE, np.radians(10), 0.2)]
     quarter_a, quarter_b = (by_tree(view, _spread_out(view, 4), float(_FINE_REACHES.max())) for view in (a, b))
     return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)
+
+
+def _near_best(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Int[np.ndarray, "k"]:
+    """Indices of the motions that may still turn out to be the best, best first."""
+    score = costs(a, b, motions, reach, scale)
+    order = np.argsort(score, kind="stable")
+    level = max(score[order[0]], _FLOORS * floor(a.view, b.view, reach, scale))
+    return order[score[order] <= _RATIO * level]

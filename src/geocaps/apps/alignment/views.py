@@ -10,7 +10,6 @@ from scipy.ndimage import distance_transform_edt
 from scipy.spatial import ConvexHull, QhullError, cKDTree
 from scipy.spatial.distance import cdist
 
-from geocaps.apps.alignment.motions import dot
 from geocaps.points.sampling import evenly
 
 PROBES = 96
@@ -44,7 +43,8 @@ class View:
     """A cloud in working units: its centroid near the origin, its spread about 1."""
 
     points: Float[np.ndarray, "n 3"]
-    normals: Float[np.ndarray, "n 3"]
+    columns: Float[np.ndarray, "3 n"]  # the points once more, a row for each coordinate
+    normals: Float[np.ndarray, "3 n"]
     spacing: float  # median distance to the nearest other point
     neighbour: Int[np.ndarray, "n"]  # the nearest other point
     solid: Bool[np.ndarray, "n"]  # false where a point stands alone: noise that farthest-point sampling would pick
@@ -60,11 +60,13 @@ class NearestTable:
 
     origin: Float[np.ndarray, "3"]
     step: float
-    index: Int[np.ndarray, "cells"]
+    index: Int[np.ndarray, "x y z"]
 
-    def __call__(self, points: Float[np.ndarray, "*batch 3"]) -> Int[np.ndarray, "*batch"]:
-        cell = np.clip((points - self.origin) * (1 / self.step), 0, _CELLS - 1).astype(np.int64)
-        return self.index[(cell[..., 0] * _CELLS + cell[..., 1]) * _CELLS + cell[..., 2]]
+    def __call__(self, points: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
+        _, across, deep = self.index.shape
+        last = np.array(self.index.shape)[:, None, None] - 1
+        x, y, z = np.clip((points - self.origin[:, None, None]) * (1 / self.step), 0, last).astype(np.int64)
+        return self.index.take((x * across + y) * deep + z)
 
 
 def make_view(points: Float[np.ndarray, "n 3"]) -> View:
@@ -74,14 +76,14 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     distance, near = tree.query(points, neighbours)
     reach = distance[:, min(4, len(points) - 1)]
     solid = reach <= _ISOLATED * np.median(reach)
-    offset = points[near] - points[near].mean(axis=1, keepdims=True)
-    normals = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)[1][:, :, 0]
+    columns = np.ascontiguousarray(points.T)
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
     probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
     return View(
         points=points,
-        normals=normals,
+        columns=columns,
+        normals=_normals(columns.take(near, axis=1)),
         spacing=float(np.median(distance[:, 1])),
         neighbour=near[:, 1],
         solid=solid,
@@ -99,24 +101,36 @@ def local_frames(view: View) -> Frames:
     """
     cloud = view.points[view.solid]
     centers = view.points[view.probes[:KEYPOINTS]]
-    offset = cloud - centers[:, None]
-    distance = np.sqrt(dot(offset, offset))
-    enough = np.partition(distance, min(_HANDFUL, len(cloud)) - 1, axis=1)[:, min(_HANDFUL, len(cloud)) - 1, None]
-    weight = np.clip(1 - distance / np.maximum(1.5 * enough, FRAME_RADIUS), 0, None)
-    weight /= weight.sum(axis=1, keepdims=True)
-    mean = (weight[:, None] @ offset)[:, 0]
-    offset = offset - mean[:, None]
-    variance, axes = np.linalg.eigh((weight[..., None] * offset).transpose(0, 2, 1) @ offset)
+    distance = cdist(centers, cloud)
+    handful = min(_HANDFUL, len(cloud)) - 1
+    radius = np.maximum(1.5 * np.partition(distance, handful, axis=1)[:, handful], FRAME_RADIUS)
+    # Pairs of a center and a point within its radius, center by center: few of all.
+    center, point = np.nonzero(distance < radius[:, None])
+    starts = np.searchsorted(center, np.arange(len(centers)))
+    weight = 1 - distance[center, point] / radius[center]
+    weight /= np.add.reduceat(weight, starts)[center]
+    offset = (cloud[point] - centers[center]).T
+    mean = np.add.reduceat(weight * offset, starts, axis=1)
+    offset = offset - mean[:, center]
+    products = (weight * offset)[:, None] * offset
+    variance, axes = np.linalg.eigh(np.add.reduceat(products, starts, axis=2).transpose(2, 0, 1))
     tangent, normal = axes[..., 2], axes[..., 0]
     rotation = np.stack([tangent, np.cross(normal, tangent), normal], axis=-1)
-    along = offset @ rotation
+    along = np.einsum("pij,ip->jp", rotation[center], offset)
     return Frames(
-        origin=centers + mean,
+        origin=centers + mean.T,
         rotation=rotation,
         size=np.sqrt(np.clip(variance[:, ::-1], 0, None)),
-        offset=(mean[:, None] @ rotation)[:, 0],
-        skew=np.cbrt((weight[:, None] @ (along * along * along))[:, 0]),
+        offset=np.einsum("ik,kij->kj", mean, rotation),
+        skew=np.cbrt(np.add.reduceat(weight * along**3, starts, axis=1)).T,
     )
+
+
+def _normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
+    """Of the plane through each group of neighbours: the eigenvector of their covariance's least eigenvalue."""
+    near = near - near.mean(axis=-1, keepdims=True)
+    covariance = near.transpose(1, 0, 2) @ near.transpose(1, 2, 0)
+    return np.ascontiguousarray(np.linalg.eigh(covariance)[1][:, :, 0].T)
 
 
 def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
@@ -140,9 +154,10 @@ def _hull(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "f 4"]:
 def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
     kept = np.flatnonzero(solid)
     low = points[kept].min(axis=0) - _MARGIN
-    step = float((points[kept].max(axis=0) + _MARGIN - low).max()) / _CELLS
-    cell = tuple(np.clip(((points[kept] - low) / step).astype(np.int64), 0, _CELLS - 1).T)
-    holder = np.full((_CELLS,) * 3, -1)
-    holder[cell] = kept
+    size = points[kept].max(axis=0) + _MARGIN - low
+    step = float(size.max()) / _CELLS
+    shape = np.ceil(size / step - 1e-9).astype(np.int64)
+    holder = np.full(shape, -1)
+    holder[tuple(((points[kept] - low) / step).astype(np.int64).T)] = kept
     nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
-    return NearestTable(low, step, holder[tuple(nearest)].reshape(-1))
+    return NearestTable(low, step, holder[tuple(nearest)])
