@@ -6,9 +6,7 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +29,7 @@ from geocaps.model.config import preset
 from geocaps.points.io import save_points
 from geocaps.points.synthetic import make_shape
 from geocaps.training.checkpoint import save_checkpoint
+from tests.processes import kill_one_worker, run_until
 
 POINTS = 200
 SHAPES = ("chair", "mug", "car")
@@ -251,16 +250,8 @@ RUN = "import sys, geocaps; geocaps.encode_files(sys.argv[1], sys.argv[2], weigh
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_a_killed_run_goes_on_and_gives_the_same_bytes(folder, weights, whole, tmp_path, suffix):
     out = tmp_path / f"out.{suffix}"
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder), str(out), str(weights)])
-    try:
-        partial = tmp_path / f"out.{suffix}.partial"
-        wait_for(lambda: len(list(partial.glob("*.shard"))) >= 3, process)
-        family = psutil.Process(process.pid).children(recursive=True)
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    assert psutil.wait_procs(family, timeout=20)[1] == [], "workers outlive their killed parent"
+    partial = tmp_path / f"out.{suffix}.partial"
+    run_until(lambda: len(list(partial.glob("*.shard"))) >= 3, RUN, folder, out, weights)
     assert not out.exists()
     done = sorted(partial.glob("*.shard"))
     assert 3 <= len(done) < 14
@@ -269,14 +260,6 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(folder, weights, whole, t
     assert report.resumed == len(done) - 1
     assert out.read_bytes() == whole[suffix]
     assert not partial.exists()
-
-
-def wait_for(condition, process, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class StopError(Exception):
@@ -307,9 +290,7 @@ def test_a_killed_worker_loses_nothing(folder, weights, whole, tmp_path):
 
     def kill_a_worker(done, of):
         if not killed:
-            family = psutil.Process().children(recursive=True)
-            killed.append(next(child for child in family if child.ppid() != os.getpid()))  # not the fork server
-            killed[0].kill()
+            killed.append(kill_one_worker())
 
     out = tmp_path / "out.npz"
     geocaps.encode_files(folder, out, weights=weights, workers=2, shard=2, on_object=kill_a_worker)
