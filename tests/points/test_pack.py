@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import trimesh
+from tests.processes import kill_one_worker, run_until
 
 from geocaps.datasets import load, survey
 from geocaps.errors import DatasetError, UsageError
@@ -100,21 +95,10 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     source = write_mesh(root / "box" / "0000.off").read_bytes()
     for number in range(1, 600):
         (root / "box" / f"{number:04d}.off").write_bytes(source)
-    command = [sys.executable, "-c", PACK_SCRIPT, str(root), str(tmp_path / "out.npz")]
     journal = tmp_path / "out.npz.partial" / "journal.jsonl"
-    process = subprocess.Popen(command)
-    try:
-        deadline = time.monotonic() + 60
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > 50):
-            assert process.poll() is None, "the run ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        workers = psutil.Process(process.pid).children(recursive=True)
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    assert psutil.wait_procs(workers, timeout=10)[1] == [], "workers outlive their killed parent"
+    run_until(
+        lambda: journal.exists() and journal.read_bytes().count(b"\n") > 50, PACK_SCRIPT, root, tmp_path / "out.npz"
+    )
     assert not (tmp_path / "out.npz").exists()
     done = journal.read_bytes().count(b"\n") - 1
     with journal.open("ab") as file:
@@ -135,9 +119,7 @@ def test_a_worker_that_dies_takes_no_file_with_it(folder, tmp_path):
 
     def kill_a_worker(done, of):
         if not killed:
-            family = psutil.Process().children(recursive=True)
-            killed.append(next(child for child in family if child.ppid() != os.getpid()))  # not the fork server
-            killed[0].kill()
+            killed.append(kill_one_worker())
 
     report = pack(folder, tmp_path / "out.npz", points=64, workers=2, on_file=kill_a_worker)
     assert killed
