@@ -168,6 +168,12 @@ def test_the_help_of_a_group_names_its_verbs(verb, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", list(verbs()))
+def test_no_help_page_calls_what_is_left_out_none(verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert not re.search(r"default: (None)?\)|{None", help_text.__wrapped__(verb))
+
+
+@pytest.mark.parametrize("verb", list(verbs()))
 def test_every_help_page_has_examples_that_parse(verb, monkeypatch, parse):
     monkeypatch.setenv("COLUMNS", "200")
     text = help_text(verb)

@@ -146,7 +146,7 @@ def test_surfaces_have_triangles(model):
     assert surface.points.shape == (16, 64, 3)
     assert surface.triangles.shape == (2 * 49, 3)
     assert surface.triangles.max() == 63
-    with pytest.raises(ValueError, match="layer must be"):
+    with pytest.raises(InvalidInputError, match="layer must be"):
         model.encode(sample()).reconstruct("whole")
 
 

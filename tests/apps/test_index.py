@@ -287,6 +287,13 @@ def test_remove(copy, model):
 # ── weights, damage, crashes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_model_is_not_its_folder(tmp_path):
+    """In a process of its own: under pytest the annotations are checked before the function is called."""
+    code = "import geocaps; geocaps.Index('i.lance', 'runs/mine/best')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "InvalidInputError: model must be what geocaps.load(folder) gives, not str" in done.stderr
+
+
 def test_other_weights_are_refused(copy, folder):
     with pytest.raises(SearchIndexError, match="made with other weights"):
         Index(copy, small_model(seed=1))

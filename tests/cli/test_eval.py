@@ -75,6 +75,12 @@ def test_classes_choose_objects(capsys, weights, data):
     assert result["protocols"]["points"]["nn1"] is None
 
 
+def test_more_than_the_memory_holds_is_one_sentence(capsys, weights):
+    code, out, err = call(capsys, "--weights", weights, "--data", "shapes", "--protocol", "points", "--points", 10**11)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("geocaps: this machine has too little memory")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
@@ -88,6 +94,7 @@ def test_classes_choose_objects(capsys, weights, data):
         (["--table1"], 2, "needs --out"),
         (["--table1", "--out", "x", "--trials", "10"], 2, "takes no"),
         (["--table1", "--out", "x", "--budget", "soon"], 2, "not 'soon'"),
+        (["--table1", "--out", "x", "--steps", "0"], 2, "--steps must be at least 1"),
     ],
 )
 def test_one_sentence_for_a_wrong_call(capsys, weights, data, options, code, sentence):

@@ -103,3 +103,9 @@ def test_damaged_weights_are_not_described_as_sound(capsys, tmp_path):
     code, out, err = call(capsys, tmp_path / "w")
     assert (code, out) == (1, "")
     assert f"{weights} is not a valid safetensors file" in err
+
+
+def test_a_folder_of_clouds_is_sent_to_data_info(capsys, tmp_path):
+    code, _, err = call(capsys, tmp_path)
+    assert code == 1
+    assert f"geocaps data info {tmp_path}" in err

@@ -72,13 +72,27 @@ def test_a_short_budget_beats_the_untrained_model(tmp_path: Path) -> None:
         (("--stage", "object"), 2, "--init DIR"),
         (("--steps", 0), 2, "steps must be at least 1"),
         (("--data", "nowhere.npz"), 1, "there is no such file"),
+        (("--stage", "object", "--init", "nowhere"), 1, "nowhere does not exist"),
         (("--device", "warp"), 1, "cannot be used here"),
-        (("--resume",), 1, "does not exist"),
+        (("--resume",), 1, "there is no run to resume"),
+        (("--learning-rate", "inf"), 2, "learning_rate must be positive and finite"),
+        (("--seed", 10**20), 2, "seed must be from 0"),
     ],
 )
 def test_wrong_calls_are_one_sentence(arguments: tuple[object, ...], code: int, says: str, tmp_path: Path) -> None:
     done = geocaps("--out", tmp_path / "run", *arguments)
     assert done.returncode == code, done.stderr
     assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_cannot_be_read_leaves_no_run(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    for name in ("a.ply", "b.ply"):
+        (tmp_path / "letters" / name).write_text("Dear reader")
+    done = geocaps("--data", tmp_path / "letters", "--steps", 1, "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert "as PLY" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()

@@ -127,7 +127,7 @@ def test_data_set_is_not_a_cloud(tmp_path):
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["shapes"] = points
     for name in ("a.npz", "a.npy", "a.h5", "b.h5"):
-        check_sentence(tmp_path / name, FileFormatError, "is a data set, not one cloud: use `geocaps data`")
+        check_sentence(tmp_path / name, FileFormatError, "is a data set, not one cloud: `geocaps encode` takes it")
 
 
 def test_which_array_is_unclear(tmp_path):

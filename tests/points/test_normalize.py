@@ -33,5 +33,9 @@ def test_one_single_point_keeps_its_scale():
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(InvalidInputError, match="a giant spreads too far"), np.errstate(over="ignore"):
+    with pytest.raises(InvalidInputError, match="a giant has coordinates that are"), np.errstate(over="ignore"):
         normalization(np.array([[1e200, 0, 0], [-1e200, 0, 0]]), "a giant")
+    with pytest.raises(InvalidInputError, match="a dwarf is too small"):
+        normalization(np.array([[1e-200, 0, 0], [-1e-200, 0, 0]]), "a dwarf")
+    with pytest.raises(InvalidInputError, match="a gap has coordinates that are NaN"):
+        normalization(np.array([[np.nan, 0, 0], [1, 0, 0]]), "a gap")

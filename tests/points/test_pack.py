@@ -158,7 +158,9 @@ def test_an_existing_output_is_kept_unless_asked(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"folder": Path("nowhere")}, "no such folder"),
+        ({"folder": Path("nowhere")}, "does not exist"),
+        ({"output": Path("file/out.npz")}, "is not a folder"),
+        ({"points": 10**12}, "at most 50,000,000"),
         ({"output": Path("out.txt")}, r"must end in \.npz"),
         ({"output": Path("no/such/folder/out.npz")}, "does not exist"),
         ({"points": 0}, "at least 1"),
@@ -168,6 +170,22 @@ def test_an_existing_output_is_kept_unless_asked(folder, tmp_path):
 )
 def test_wrong_calls(folder, tmp_path, monkeypatch, change, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
     call = {"folder": folder, "output": tmp_path / "out.npz"} | change
     with pytest.raises(UsageError, match=message):
         pack(call.pop("folder"), call.pop("output"), **call)
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(folder, tmp_path):
+    (tmp_path / "out.npz.partial").write_text("a file of someone else's")
+    with pytest.raises(DatasetError, match=r"cannot write .*out\.npz"):
+        pack(folder, tmp_path / "out.npz", points=16, workers=1)
+    assert (tmp_path / "out.npz.partial").read_text() == "a file of someone else's"
+
+
+def test_when_nothing_can_be_packed_nothing_stays(tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.ply").write_text("no")
+    with pytest.raises(DatasetError, match=r"none of its 1 files.*a\.ply"):
+        pack(tmp_path / "bad", tmp_path / "out.npz", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad"]

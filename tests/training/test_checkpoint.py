@@ -187,6 +187,16 @@ def test_hostile_training_state_is_not_executed(content: bytes, tmp_path: Path) 
     assert not Path("/tmp/geocaps-was-hacked").exists()
 
 
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.99])
+def test_a_training_state_that_was_cut_short_is_one_sentence(share: float, tmp_path: Path) -> None:
+    save(tmp_path / "c", 1)
+    path = tmp_path / "c" / "training.pt"
+    torch.save({"optimizer": torch.arange(10_000.0)}, path)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(CheckpointError, match=r"training\.pt is damaged"):
+        load_training_state(tmp_path / "c")
+
+
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         load_checkpoint(tmp_path / "nowhere")

@@ -28,6 +28,7 @@ def test_differences_are_named() -> None:
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (StageConfig, {"steps": 0}, "steps must be at least 1, not 0"),
     (StageConfig, {"learning_rate": -1.0}, "learning_rate must be positive"),
+    (StageConfig, {"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
     (StageConfig, {"batch": 10, "accumulate": 3}, "accumulate must divide the batch of 10"),
     (StageConfig, {"decay_factor": 2.0}, "decay_factor must lie"),
     (StageConfig, {"best_by": "beauty"}, "best_by must be one of"),
@@ -39,7 +40,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (Augmentation, {"crop_share": 2.0}, "crop_share must lie in 0 to 1"),
     (Augmentation, {"crop_keep": 0.0}, "crop_keep must lie"),
     (TrainConfig, {"data": " , "}, "data must name at least one source"),
-    (TrainConfig, {"seed": -1}, "seed must not be negative"),
+    (TrainConfig, {"seed": -1}, "seed must be from 0"),
+    (TrainConfig, {"seed": 2**63}, "seed must be from 0"),
     (TrainConfig, {"budget": 0.0}, "budget must be positive"),
     (TrainConfig, {"validations": 0}, "validations must be at least 1"),
 ]

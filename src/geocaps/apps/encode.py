@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from geocaps.apps.clouds import Cloud, Source, as_clouds
+from geocaps.errors import InvalidInputError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.capsules import Capsules
 from geocaps.model.config import ModelConfig, preset
@@ -228,7 +229,7 @@ class Model:
         elif layer == "parts":
             points = self.network.parts.decode(encoding.parse.parts)
         else:
-            raise ValueError(f"layer must be 'object' or 'parts', not {layer!r}")
+            raise InvalidInputError(f"layer must be 'object' or 'parts', not {layer!r}")
         points = encoding.normalization.points_to_user(points)
         side = round(points.shape[-2] ** 0.5)
         return Surface(points if encoding.is_batch else points[0], grid_triangles(side))

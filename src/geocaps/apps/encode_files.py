@@ -62,8 +62,8 @@ def encode_files(
     """
     named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     out = Path(out)
-    if not named:
-        raise UsageError("no sources were given: name files, folders or data sets")
+    if not all(map(os.fspath, named)) or not named:
+        raise UsageError("no sources were given, or an empty name: name files, folders or data sets")
     _check_call(out, engine, workers, shard, overwrite)
     folder, sidecar = out.with_name(out.name + ".partial"), out.with_name(out.name + ".failed.json")
     items = find_items(named, leave_out=(out, folder, sidecar))
@@ -85,7 +85,8 @@ def encode_files(
         _write_list(sidecar, failed)
         if len(failed) == len(items):
             work.remove()
-            first = f"{failed[0].name}: {failed[0].reason}"
+            name, reason = failed[0].name, failed[0].reason
+            first = reason if name in reason else f"{name}: {reason}"
             raise EncodingError(
                 f"{first}; {out} is not written"
                 if len(items) == 1

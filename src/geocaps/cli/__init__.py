@@ -44,7 +44,13 @@ def run(args: list[str]) -> int:
     import tyro
 
     try:
-        tyro.cli(_union(commands()), prog="geocaps", args=args, description=DESCRIPTION)
+        tyro.cli(
+            _union(commands()),
+            prog="geocaps",
+            args=args,
+            description=DESCRIPTION,
+            config=(tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName),
+        )
     except UsageError as error:
         return _fail(error, 2)
     except GeocapsError as error:
@@ -53,6 +59,11 @@ def run(args: list[str]) -> int:
         return _fail("stopped", 1)
     except BrokenPipeError:
         return 1
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch says it with a RuntimeError.
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        return _fail("this machine has too little memory for that: ask for fewer points or objects at a time", 1)
     return 0
 
 

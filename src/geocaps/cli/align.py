@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, print_json
+from geocaps.cli.output import UNSET, console, print_json
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
@@ -21,7 +21,7 @@ def align(
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
     refine: bool = True,
     scale: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    out: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    out: Annotated[str | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Find the pose that lays cloud A on cloud B, whatever way they are turned.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json, progress_bar
+from geocaps.cli.output import UNSET, console, messages, print_json, progress_bar
 
 if TYPE_CHECKING:
     from geocaps.apps.canonical import Canonical, Skipped, Thumbnail
@@ -24,11 +24,11 @@ class _Job:
 
 
 def canonical(
-    files: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")],
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    files: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILES", help_behavior_hint="(required)")],
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR"), UNSET] = None,
     suffix: str = ".ply",
-    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    weights: Path | None = None,
+    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    weights: Annotated[Path | None, UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Bring objects to their canonical poses, whatever way they came; writes files and one picture.

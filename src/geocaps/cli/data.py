@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from geocaps.cli.output import console, messages, print_json, progress_bar
+from geocaps.cli.output import UNSET, console, messages, print_json, progress_bar
 from geocaps.errors import DatasetError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from geocaps.points.pack import PackReport
 
 
-def info(source: Positional[str], /, *, split: str | None = None, json: bool = False) -> None:
+def info(source: Positional[str], /, *, split: Annotated[str | None, UNSET] = None, json: bool = False) -> None:
     """What a data set holds, and what is wrong with it.
 
     Counts per class, points per object, extents, and problems: points that are not finite, empty or constant clouds,
@@ -49,7 +49,7 @@ def pack(
     *,
     points: int = 2048,
     seed: int = 0,
-    workers: int | None = None,
+    workers: Annotated[int | None, UNSET] = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -88,12 +88,12 @@ def pack(
 
 
 def download(
-    name: Positional[str] = "",
+    name: Annotated[Positional[str], UNSET] = "",
     /,
     *,
     to: Path = Path("data"),
-    url: str | None = None,
-    sha256: str | None = None,
+    url: Annotated[str | None, UNSET] = None,
+    sha256: Annotated[str | None, UNSET] = None,
     json: bool = False,
 ) -> None:
     """Fetch a public data set, or say how to get it; without a name, list the known ones.

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import UNSET, console, messages, print_json
 
 
 def demo(
     out: Path = Path("geocaps_demo"),
-    weights: Path | None = None,
+    weights: Annotated[Path | None, UNSET] = None,
     per_class: int = 2,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from geocaps.cli.output import console, print_json, progress_bar
+from geocaps.cli.output import UNSET, console, print_json, progress_bar
 from geocaps.errors import EncodingError
 
 if TYPE_CHECKING:
@@ -20,13 +20,15 @@ _SHOWN = 20
 
 
 def encode(
-    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE ...")],
+    sources: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE ...", help_behavior_hint="(required)")
+    ],
     /,
     *,
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    weights: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None,
+    weights: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
     engine: Literal["local", "ray"] = "local",
-    workers: int | None = None,
+    workers: Annotated[int | None, UNSET] = None,
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:

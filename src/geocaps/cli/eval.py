@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import UNSET, console, messages, print_json
 from geocaps.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def evaluate(
-    weights: str | None = None,
+    weights: Annotated[str | None, UNSET] = None,
     data: str = "shapes",
     protocol: Literal["parts", "points", "resampled", "noisy", "partial", "all"] = "all",
-    classes: str | None = None,
-    split: str | None = None,
+    classes: Annotated[str | None, UNSET] = None,
+    split: Annotated[str | None, UNSET] = None,
     points: int = 1024,
     trials: int = 1,
-    baselines: str | None = None,
+    baselines: Annotated[str | None, UNSET] = None,
     seed: int = 0,
     json: Flag = False,
-    out: str | None = None,
-    report: str | None = None,
+    out: Annotated[str | None, UNSET] = None,
+    report: Annotated[str | None, UNSET] = None,
     table1: Flag = False,
     budget: str = "5m",
-    steps: int | None = None,
+    steps: Annotated[int | None, UNSET] = None,
     train_data: str = "shapes",
     paper_sizes: Flag = False,
 ) -> None:
@@ -120,6 +120,8 @@ def _table1(
     from geocaps.evaluation.table1 import table1 as run_table1
     from geocaps.training.schedule import seconds
 
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps must be at least 1, not {steps}")
     try:
         time = seconds(budget)
     except ConfigError as error:

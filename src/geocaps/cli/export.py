@@ -8,14 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import UNSET, console, messages, print_json
 
 
 def export(
     *,
     onnx: Annotated[Path, tyro.conf.arg(metavar="OUT.onnx")],
-    weights: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None,
-    points: int | None = None,
+    weights: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
+    points: Annotated[int | None, UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Write the encoder as one ONNX graph, for clouds of a fixed number of points.

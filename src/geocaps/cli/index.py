@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, print_json, progress_bar
+from geocaps.cli.output import UNSET, console, print_json, progress_bar
 from geocaps.errors import SearchIndexError, UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ _Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 def add(
     index: _Index,
-    sources: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")],
-    class_name: _Class = None,
-    weights: Path | None = None,
+    sources: Annotated[
+        list[str], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE ...", help_behavior_hint="(required)")
+    ],
+    class_name: Annotated[_Class, UNSET] = None,
+    weights: Annotated[Path | None, UNSET] = None,
     json: _Flag = False,
 ) -> None:
     """Add folders and files to an index; it is made when it is not there.
@@ -51,7 +53,8 @@ def add(
             on_object=lambda done, of: progress.update(task, completed=done, total=of),
         )
     if report.skipped and not report.added and not report.known:
-        first = f"{report.skipped[0].name}: {report.skipped[0].reason}"
+        name, reason = report.skipped[0].name, report.skipped[0].reason
+        first = reason if name in reason else f"{name}: {reason}"
         count = len(report.skipped)
         raise SearchIndexError(
             first if count == 1 else f"none of the {count} objects could be added to {index}; the first: {first}"
@@ -67,10 +70,10 @@ def search(
     query: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUERY")],
     k: int = 10,
     rerank: int = 20,
-    class_name: _Class = None,
-    path: _Pattern = None,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    weights: Path | None = None,
+    class_name: Annotated[_Class, UNSET] = None,
+    path: Annotated[_Pattern, UNSET] = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    weights: Annotated[Path | None, UNSET] = None,
     json: _Flag = False,
 ) -> None:
     """Find the objects most like a cloud or mesh, and the poses that bring them onto it.
@@ -130,9 +133,9 @@ def info(index: _Index, json: _Flag = False) -> None:
 
 def remove(
     index: _Index,
-    class_name: _Class = None,
-    path: _Pattern = None,
-    id: tuple[str, ...] = (),
+    class_name: Annotated[_Class, UNSET] = None,
+    path: Annotated[_Pattern, UNSET] = None,
+    id: Annotated[tuple[str, ...], UNSET] = (),
     json: _Flag = False,
 ) -> None:
     """Take objects out of an index: those that fit everything given. No file of theirs is touched.

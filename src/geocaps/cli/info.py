@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, print_json
+from geocaps.cli.output import UNSET, console, print_json
+from geocaps.errors import CheckpointError
 
 if TYPE_CHECKING:
     from geocaps.apps.about import AboutFile, AboutWeights, Environment
 
 
 def info(
-    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[WEIGHTS|FILE]")] = "",
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[WEIGHTS|FILE]"), UNSET] = "",
     /,
     *,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -32,6 +33,10 @@ def info(
     """
     from geocaps.apps.about import about_file, about_weights, environment
 
+    if os.path.isdir(what) and not os.path.exists(os.path.join(what, "config.json")):
+        raise CheckpointError(
+            f"{what} is no checkpoint: it has no config.json; for a folder of clouds call  geocaps data info {what}"
+        )
     here = environment()
     if what and not os.path.isdir(what):
         file = about_file(what)

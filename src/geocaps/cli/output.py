@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tyro
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+UNSET = tyro.conf.arg(help_behavior_hint="")
+"""Of an option without a default: its help says what happens when it is left out, and not "(default: None)"."""
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import console, print_json
+from geocaps.cli.output import UNSET, console, print_json
 
 if TYPE_CHECKING:
     from geocaps.apps.parts import Decomposition
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def parts(
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    surfaces: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    weights: Path | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    surfaces: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    png: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    weights: Annotated[Path | None, UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Cut a cloud or mesh into parts, without labels; writes them as coloured points, surfaces and a picture.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from geocaps.cli.output import console, print_json
+from geocaps.cli.output import UNSET, console, print_json
 from geocaps.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 def train(
     out: str,
-    data: str | None = None,
-    preset: Literal["cpu", "paper", "A", "B", "C", "D", "E"] | None = None,
-    stage: Literal["parts", "object", "all"] | None = None,
+    data: Annotated[str | None, UNSET] = None,
+    preset: Annotated[Literal["cpu", "paper", "A", "B", "C", "D", "E"] | None, UNSET] = None,
+    stage: Annotated[Literal["parts", "object", "all"] | None, UNSET] = None,
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    split: str | None = None,
-    init: str | None = None,
-    budget: str | None = None,
-    steps: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    seed: int | None = None,
-    device: str | None = None,
-    validation_objects: int | None = None,
-    tensorboard: bool | None = None,
+    split: Annotated[str | None, UNSET] = None,
+    init: Annotated[str | None, UNSET] = None,
+    budget: Annotated[str | None, UNSET] = None,
+    steps: Annotated[int | None, UNSET] = None,
+    batch: Annotated[int | None, UNSET] = None,
+    learning_rate: Annotated[float | None, UNSET] = None,
+    seed: Annotated[int | None, UNSET] = None,
+    device: Annotated[str | None, UNSET] = None,
+    validation_objects: Annotated[int | None, UNSET] = None,
+    tensorboard: Annotated[bool | None, UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Train a model. Several processes: torchrun --nproc_per_node 2 -m geocaps train ...
@@ -56,6 +56,8 @@ def train(
     """
     from geocaps.training.loop import train as run_training
 
+    if not out:
+        raise UsageError("--out is empty: name the folder of the run")
     given = {
         "data": data,
         "preset": preset,

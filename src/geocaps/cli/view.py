@@ -7,17 +7,17 @@ from typing import Annotated
 
 import tyro
 
-from geocaps.cli.output import console, messages, print_json
+from geocaps.cli.output import UNSET, console, messages, print_json
 from geocaps.errors import UsageError
 
 
 def view(
-    files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")] = (),
-    export: Annotated[str | None, tyro.conf.arg(metavar="PAGE.html")] = None,
-    index: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None,
-    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None,
+    files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES"), UNSET] = (),
+    export: Annotated[str | None, tyro.conf.arg(metavar="PAGE.html"), UNSET] = None,
+    index: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
+    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
     host: str = "127.0.0.1",
-    port: int | None = None,
+    port: Annotated[int | None, UNSET] = None,
     browser: bool = True,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:

@@ -38,7 +38,9 @@ def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Normalization:
     center = exact.mean(axis=0)
     radius = float(np.sqrt(((exact - center) ** 2).sum(axis=1).max()))
     if not np.isfinite(radius):
-        raise InvalidInputError(f"{name} spreads too far to be measured: its radius is not finite")
+        raise InvalidInputError(f"{name} has coordinates that are NaN, infinite or too large to be measured")
+    if radius == 0 and np.ptp(exact, axis=0).any():
+        raise InvalidInputError(f"{name} is too small to be measured: scale its coordinates up first")
     # Points that differ by rounding alone are one point.
     alone = radius <= 1e-12 * float(np.abs(center).max())
     return Normalization(

@@ -117,10 +117,9 @@ def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = find_checkpoint(folder) / TRAINING
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: this checkpoint can be used, but not resumed")
+    content = _read_bytes(path)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes make the unpickler raise nearly anything; it executes none of them
         raise CheckpointError(f"{path} is damaged or not a geocaps training state: restore it or start anew") from error
     if not isinstance(state, dict):

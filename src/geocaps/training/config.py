@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -32,7 +33,7 @@ class StageConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
-        _require(self.learning_rate > 0, "learning_rate must be positive", self.learning_rate)
+        _require(0 < self.learning_rate < math.inf, "learning_rate must be positive and finite", self.learning_rate)
         _require(self.schedule in ("decay", "cosine"), "schedule must be decay or cosine", self.schedule)
         _require(0 < self.decay_factor <= 1, "decay_factor must lie in (0, 1]", self.decay_factor)
         for name in ("warmup", "weight_decay", "clip"):
@@ -140,7 +141,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _require(bool(self.sources), "data must name at least one source", self.data)
         _require(self.stage in (*STAGES, "all"), "stage must be parts, object or all", self.stage)
-        _require(self.seed >= 0, "seed must not be negative", self.seed)
+        _require(0 <= self.seed < 2**63, "seed must be from 0 to 2**63 - 1", self.seed)
         _require(self.budget is None or self.budget > 0, "budget must be positive", self.budget)
         for name in ("validations", "validation_objects", "save_every", "log_every"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,18 +49,23 @@ class TrainResult:
 def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
     """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``."""
     keep_freed_memory()
+    is_new = not Path(config.out).exists()
     world = join(config.device)
     try:
         with ExitStack() as stack:
             return _train(config, resume, world, stack)
     finally:
         world.close()
+        if is_new:
+            with suppress(OSError):
+                Path(config.out).rmdir()  # only where nothing is in it: the run never began
 
 
 def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) -> TrainResult:
     clock = time.monotonic()
     out = Path(config.out)
     dataset, held_out = open_data(config)
+    validation = Validation(held_out, config.validation_objects, config.model.points)
     if resume:
         model, state, optimizer_state = resumed(config, dataset.fingerprint)
     else:
@@ -68,7 +73,6 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
         state, optimizer_state = RunState(config.stages[0]), None
     clock -= state.elapsed
     model.to(world.device).train()
-    validation = Validation(held_out, config.validation_objects, config.model.points)
     monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
     stack.enter_context(closing(monitor))
     stop = stack.enter_context(StopSignal())

@@ -54,6 +54,10 @@ def training_state(config: TrainConfig, state: RunState, fingerprint: str, optim
 
 def saved_config(out: str | Path) -> TrainConfig:
     """The configuration of the run in a folder."""
+    try:
+        find_checkpoint(Path(out) / "last")
+    except CheckpointError as error:
+        raise CheckpointError(f"there is no run to resume in {out}: {error}") from error
     return _config(Path(out) / "last", load_training_state(Path(out) / "last"))
 
 
@@ -97,19 +101,22 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
         pass
     else:
         raise CheckpointError(f"{config.out} already holds a run: continue it with --resume, or choose another --out")
+    model = untrained(config.model, config.seed)
+    if config.init is not None:
+        first = load_checkpoint(config.init)
+        here, there = asdict(config.model.parts), asdict(first.config.parts)
+        differ = [name for name, value in here.items() if there[name] != value]
+        if differ:
+            name = differ[0]
+            raise ConfigError(
+                f"the first layer of {config.init} has {name} = {there[name]!r}, and this training's has "
+                f"{here[name]!r}: choose the preset that it was trained with"
+            )
+        model.parts.load_state_dict(first.parts.state_dict())
     try:
         Path(config.out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"cannot make the folder {config.out}: {error.strerror or error}") from error
-    model = untrained(config.model, config.seed)
-    if config.init is not None:
-        first = load_checkpoint(config.init)
-        if first.config.parts != config.model.parts:
-            raise ConfigError(
-                f"the first layer of {config.init} is {first.config.parts}, but this training's is "
-                f"{config.model.parts}: choose the same preset"
-            )
-        model.parts.load_state_dict(first.parts.state_dict())
     return model
 
 

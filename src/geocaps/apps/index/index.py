@@ -30,6 +30,8 @@ class Index:
     """
 
     def __init__(self, path: str | os.PathLike[str], model: Model | None = None) -> None:
+        if model is not None and not isinstance(model, Model):
+            raise InvalidInputError(f"model must be what geocaps.load(folder) gives, not {type(model).__name__}")
         self._store = Store(path)
         self._model = model
         self._checksum: str | None = None

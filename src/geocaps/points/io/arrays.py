@@ -155,7 +155,7 @@ def _choose(shapes: Mapping[str, Shape]) -> str:
 
 def _check_array(shape: Shape, dtype: np.dtype, what: str) -> None:
     if len(shape) == 3 and shape[2] == 3:
-        raise ValueError(f"{what} of shape {list(shape)} is a data set, not one cloud: use `geocaps data` for it")
+        raise ValueError(f"{what} of shape {list(shape)} is a data set, not one cloud: `geocaps encode` takes it")
     if len(shape) != 2 or not 3 <= shape[1] <= _MAX_COLUMNS:
         raise ValueError(f"{what} has shape {list(shape)[:8]}, expected [N, 3]")
     if dtype.kind not in "fiu" or dtype.hasobject:

@@ -61,6 +61,8 @@ def check_target(path: Path, suffixes: Collection[str], *, inputs: Iterable[str 
         raise UsageError(f"cannot write {path}: {what}")
     if path.is_dir():
         raise UsageError(f"cannot write {path}: a folder has this name")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: nothing may be written in the folder {path.parent}")
     if path.exists() and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
         raise UsageError(f"cannot write {path}: it is an input, and would be replaced")
 
