@@ -149,7 +149,13 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_lost(weights, tmp_pat
 
 
 def test_the_verb_says_what_was_wrong(capsys, weights, tmp_path):
-    assert cli.run(["export", "--onnx", str(tmp_path / "out.pt"), "--weights", str(weights), "--json"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "must end in .onnx" in captured.err
+    (tmp_path / "folder.onnx").mkdir()
+    for name, sentence in (
+        ("out.pt", "must end in .onnx"),
+        ("nowhere/out.onnx", f"the folder {tmp_path / 'nowhere'} does not exist"),
+        ("folder.onnx", "a folder has this name"),
+    ):
+        assert cli.run(["export", "--onnx", str(tmp_path / name), "--weights", str(weights), "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert sentence in captured.err

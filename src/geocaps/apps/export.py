@@ -30,6 +30,7 @@ from geocaps.model.parts import RoutedVote
 from geocaps.model.routing import log_likelihood
 from geocaps.model.viewpoints import Starts, axis_rotations
 from geocaps.points.frames import principal_axes
+from geocaps.points.io.save import check_target
 from geocaps.points.normalize import Normalization
 from geocaps.points.synthetic import make_shape
 from geocaps.points.whole import written_whole
@@ -69,10 +70,7 @@ def export_onnx(
     """
     _require_extra()
     out = Path(out)
-    if out.suffix.lower() != ".onnx":
-        raise UsageError(f"{out}: the output must end in .onnx")
-    if not out.parent.is_dir() or out.is_dir():
-        raise UsageError(f"{out}: the folder {out.parent} does not exist, or a folder has this name")
+    check_target(out, (".onnx",))
     model = load(weights)
     config = model.config
     if (config.parts.start, config.object.start, config.object.choice) != ("frames", "principal", "agreement"):
