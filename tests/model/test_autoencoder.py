@@ -1,6 +1,5 @@
 """What must hold exactly of the whole model: equivariance, invariance, determinism, clear refusals."""
 
-import os
 import subprocess
 import sys
 
@@ -58,27 +57,26 @@ def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
 
 
 SCRIPT = """
-import torch, hashlib
+import sys, torch
 from tests.model.conftest import TINY, make_model, clouds
 torch.set_num_threads({threads})
 parse = make_model(TINY).parse(clouds(3, 64))
 parts = [parse.parts.pose.vector(), parse.parts.feature, parse.object.pose.vector(), parse.object.feature]
-print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in parts)).hexdigest())
+sys.stdout.buffer.write(b"".join(t.numpy().tobytes() for t in parts))
 """
 
 
-def test_same_bits_across_processes_and_thread_counts():
-    digests = set()
-    for threads in (1, 1, 2):
-        out = subprocess.run(
-            [sys.executable, "-c", SCRIPT.format(threads=threads)],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=os.getcwd(),
-        )
-        digests.add(out.stdout.strip())
-    assert len(digests) == 1
+def parsed_by_a_process(threads):
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(threads=threads)], capture_output=True, check=True)
+    return torch.frombuffer(bytearray(done.stdout), dtype=torch.float32)
+
+
+def test_same_bits_across_processes_and_nearly_across_thread_counts():
+    """With more threads the matrix library may add up in another order: seen on an AMD processor."""
+    one, two = parsed_by_a_process(threads=1), parsed_by_a_process(threads=2)
+    assert torch.equal(one, parsed_by_a_process(threads=1))
+    assert torch.equal(two, parsed_by_a_process(threads=2))
+    torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
 
 
 BAD = {
