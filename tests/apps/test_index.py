@@ -190,6 +190,11 @@ def test_reranked_hits_are_in_order_of_what_is_left(filled, model):
     assert result[0].class_name == "chair"
 
 
+def test_more_than_there_are_gives_all(filled, model):
+    index = Index(filled, model)
+    assert len(index.search(shape("chair", 1), k=10**20, rerank=0)) == index.info().objects
+
+
 def test_map_coordinates_keep_their_place(model, tmp_path):
     points = shape("chair", 1).astype(np.float64) + np.array([500_000.0, 5_400_000.0, 300.0])
     index = Index(tmp_path / "i.lance", model)

@@ -60,9 +60,11 @@ def test_bad_values_are_refused_by_name():
         ModelConfig(points=4)
     with pytest.raises(ConfigError, match="no preset is called 'huge'; there are paper"):
         preset("huge")
-    with pytest.raises(ConfigError, match="surprise"):
+    with pytest.raises(ConfigError, match="ModelConfig has no 'surprise'"):
         ModelConfig.from_dict({**preset("cpu").to_dict(), "surprise": 1})
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="PartsConfig has no 'wings'"):
+        ModelConfig.from_dict({**preset("cpu").to_dict(), "parts": {"wings": 2}})
+    with pytest.raises(ConfigError, match="no values for ObjectConfig"):
         ModelConfig.from_dict({"parts": {}})
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from geocaps.errors import ConfigError
@@ -93,10 +93,16 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """The inverse of :meth:`to_dict`; an unknown or missing name is an error, never ignored."""
+        for kind, inner in ((cls, values), (PartsConfig, values.get("parts")), (ObjectConfig, values.get("object"))):
+            if not isinstance(inner, dict):
+                raise ConfigError(f"not a model configuration: it has no values for {kind.__name__}")
+            unknown = inner.keys() - {entry.name for entry in fields(kind)}
+            if unknown:
+                raise ConfigError(f"not a model configuration: {kind.__name__} has no {min(unknown)!r}")
+        rest = {name: value for name, value in values.items() if name not in ("parts", "object")}
         try:
-            rest = {name: value for name, value in values.items() if name not in ("parts", "object")}
             return cls(parts=PartsConfig(**values["parts"]), object=ObjectConfig(**values["object"]), **rest)
-        except (TypeError, KeyError, AttributeError) as error:
+        except TypeError as error:
             raise ConfigError(f"not a model configuration: {error}") from error
 
 

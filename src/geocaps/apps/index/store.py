@@ -124,7 +124,7 @@ class Store:
         return before
 
     def nearest(self, feature: np.ndarray, k: int, where: Filter) -> list[tuple[Row, float]]:
-        """The k objects whose features are nearest, with their Euclidean distances."""
+        """The k objects whose features are nearest (all, if there are fewer), with their Euclidean distances."""
         with self._told("searched"):
             query = self.table.search(feature.astype(np.float32), vector_column_name="feature").distance_type("l2")
             if self.is_approximate:
@@ -132,7 +132,7 @@ class Store:
             condition = where.sql()
             if condition is not None:
                 query = query.where(condition, prefilter=True)
-            found = query.limit(k).select([*self.table.schema.names, "_distance"]).to_arrow()
+            found = query.limit(min(k, self._most())).select([*self.table.schema.names, "_distance"]).to_arrow()
             rows = [_from_arrow(record) for record in found.to_pylist()]
         distance = np.sqrt(np.clip(found["_distance"].to_numpy(), 0, None))
         return list(zip(rows, distance.tolist(), strict=True))
