@@ -1,11 +1,14 @@
 """Table 1 trained for seconds: the settings differ as they must, runs are kept and read again."""
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
+from matplotlib.image import imread
 
 from geocaps.datasets import load
+from geocaps.evaluation import figures
 from geocaps.evaluation import table1 as module
 from geocaps.evaluation.output import write_table1
 from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1
@@ -76,7 +79,10 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     text = paper_table(rows, dataset).markdown()
     assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)
     assert "chance" in text
-    written = write_table1(rows, dataset, tmp_path / "runs")
+    picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points=64, seed=0)
+    assert imread(io.BytesIO(picture)).shape[1] > 6 * 100  # the inputs and a panel for each setting
+    written = write_table1(rows, dataset, picture, tmp_path / "runs")
+    assert (tmp_path / "runs" / "settings.png").read_bytes() == picture
     assert json.loads((tmp_path / "runs" / "table1.json").read_text()) == written
     assert written["settings"]["E"]["paper"]["top1"] == 0.943
     assert (tmp_path / "runs" / "table1.md").read_text().startswith("**Table 1")

@@ -115,6 +115,7 @@ def _table1(
     seed: int,
     json: bool,
 ) -> None:
+    from geocaps.evaluation import figures
     from geocaps.evaluation.output import write_table1
     from geocaps.evaluation.table1 import paper_table
     from geocaps.evaluation.table1 import table1 as run_table1
@@ -137,7 +138,8 @@ def _table1(
         seed=seed,
         say=_say,
     )
-    result = write_table1(rows, dataset, out)
+    picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points, seed)
+    result = write_table1(rows, dataset, picture, out)
     _show(result, json, paper_table(rows, dataset).markdown)
 
 

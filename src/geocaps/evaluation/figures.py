@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
-from geocaps.apps.encode import Encoding
+from geocaps.apps.encode import Encoding, Model
 from geocaps.evaluation.encoding import encode_all
+from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.views import evenly_chosen
+from geocaps.points.datasets import PointDataset
 from geocaps.points.sampling import evenly
 from geocaps.se3 import Pose
 from geocaps.training.schedule import random_stream
@@ -80,9 +82,22 @@ def canonical(evaluation: Evaluation) -> bytes:
         repeated = clouds[:1].expand(_ANGLES, -1, -1)
         _superimpose(panels[0], turns.apply(repeated), repeated)
         for panel, views in ((panels[1], repeated), (panels[2], clouds)):
-            encoded = encode_all(evaluation.model, list(turns.apply(views)))
-            found = torch.stack([points for batch in encoded.batches for points in batch.canonical()])
-            _superimpose(panel, upright.apply(found), views)
+            _superimpose(panel, upright.apply(_found(evaluation.model, turns.apply(views))), views)
+    return grid.png()
+
+
+def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, seed: int) -> bytes:
+    """One object turned through 50 angles, superimposed in the canonical frames that each model finds (Table 1)."""
+    index = int(np.flatnonzero(alignment_scope(dataset).aligned)[0])
+    generator = random_stream(seed, _STREAM, index)
+    cloud = dataset.samplings(index, points, 1, generator)
+    views = cloud.expand(_ANGLES, -1, -1)
+    turned = _full_turn(generator).apply(views)
+    grid = Grid(1, 1 + len(models))
+    _superimpose(grid.panel(0, 0, "50 inputs"), turned, views)
+    for column, (name, model) in enumerate(models.items(), start=1):
+        upright = model.encode(cloud[0]).pose
+        _superimpose(grid.panel(0, column, name), upright.apply(_found(model, turned)), views)
     return grid.png()
 
 
@@ -203,6 +218,12 @@ def _full_turn(generator: torch.Generator) -> Pose:
     axis = torch.nn.functional.normalize(torch.randn(3, generator=generator), dim=0)
     half = torch.linspace(-math.pi, math.pi, _ANGLES)[:, None] / 2
     return Pose(torch.zeros(_ANGLES, 3), torch.cat([half.cos(), half.sin() * axis], dim=1))
+
+
+def _found(model: Model, views: Float[Tensor, "k n 3"]) -> Float[Tensor, "k n 3"]:
+    """Each view in its canonical frame."""
+    encoded = encode_all(model, list(views))
+    return torch.stack([points for batch in encoded.batches for points in batch.canonical()])
 
 
 def _superimpose(axes: object, views: Float[Tensor, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:

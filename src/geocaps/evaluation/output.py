@@ -51,8 +51,8 @@ def write_report(evaluation: Evaluation, images: Mapping[str, bytes], folder: Pa
     return write_file(folder, "report.html", page(evaluation, images).encode())
 
 
-def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -> dict[str, Any]:
-    """``table1.json`` and ``table1.md`` beside the runs; returns what the JSON holds."""
+def write_table1(rows: Mapping[str, Row], dataset: PointDataset, picture: bytes, folder: Path) -> dict[str, Any]:
+    """``table1.json``, ``table1.md`` and ``settings.png`` beside the runs; returns what the JSON holds."""
     result = {
         "data": {"name": dataset.name, "objects": len(dataset), "fingerprint": dataset.fingerprint},
         "settings": {
@@ -61,6 +61,7 @@ def write_table1(rows: Mapping[str, Row], dataset: PointDataset, folder: Path) -
         },
     }
     write_file(folder, "table1.json", _json(result))
+    write_file(folder, "settings.png", picture)
     write_file(folder, "table1.md", (paper_table(dict(rows), dataset).markdown() + "\n").encode())
     return result
 

@@ -49,8 +49,9 @@ larger still."""
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: its figures, and how long it was really trained."""
+    """One setting: its model, its figures, and how long it was really trained."""
 
+    model: Model
     summary: Summary
     steps: int
     seconds: float
@@ -89,7 +90,7 @@ def table1(
         state = finished(config, say)
         model = Model(load_checkpoint(out / letter / "last"))
         measured: Measured = measure(model, views, encode_all(model, first_views), "parts")
-        rows[letter] = Row(measured.summary(dataset, scope), state.step, state.elapsed)
+        rows[letter] = Row(model, measured.summary(dataset, scope), state.step, state.elapsed)
         say(f"setting {letter}: rotation error {rows[letter].summary['rae_mean']:.3f} after {state.step} steps")
     return rows
 
