@@ -91,7 +91,8 @@ def main(options: Options) -> None:
     base = preset("cpu", data=options.data, stage="object", init=options.init, tensorboard=False, validations=1)
     base = replace(
         base,
-        object=replace(base.object.fitted(options.steps), batch=options.batch),
+        # A thirtieth of a hundred steps is no warm-up: some rows then never learn to tell objects apart.
+        object=replace(base.object.fitted(options.steps), batch=options.batch, warmup=options.steps // 8),
         objective=replace(base.objective, decomposed=0.25),
     )
     path = options.out / "ablations.json"
