@@ -102,15 +102,17 @@ class Person:
         return np.asarray(shot.crop((int(box["x"]), int(box["y"]), int(right), int(box["y"] + box["height"]))))
 
     def halves(self) -> tuple[np.ndarray, np.ndarray]:
-        """The input picture and the canonical picture, once they stand still."""
-        seen = self.look()
-        end = time.monotonic() + WAIT
-        while time.monotonic() < end:
+        """The input picture and the canonical picture, once they have stood still for a second.
+
+        On a busy machine a page takes its time between two of the steps in which it draws.
+        """
+        seen, since = self.look(), time.monotonic()
+        end = since + WAIT
+        while time.monotonic() < min(end, since + 1):
             time.sleep(0.25)
             again = self.look()
-            if (again == seen).all():
-                break
-            seen = again
+            if (again != seen).any():
+                seen, since = again, time.monotonic()
         middle = seen.shape[1] // 2
         return seen[:, :middle], seen[:, middle:]
 
