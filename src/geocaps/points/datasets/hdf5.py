@@ -19,6 +19,7 @@ import numpy as np
 from geocaps.errors import DatasetError
 from geocaps.points.datasets.arrays import MEMORY_LIMIT, Columns, checked_dataset, spilled
 from geocaps.points.datasets.base import SPLIT_NAMES, Concatenation, PointDataset, fingerprint_of
+from geocaps.points.io.arrays import why_not_hdf5
 
 SUFFIXES = (".h5", ".hdf5")
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -199,12 +200,5 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError, AttributeError) as error:
         raise DatasetError(
-            f"{path}: cannot be read as HDF5 ({_reason(path, error)}); make or download it again"
+            f"{path}: cannot be read as HDF5 ({why_not_hdf5(path, error)}); make or download it again"
         ) from error
-
-
-def _reason(path: Path, error: Exception) -> str:
-    """HDF5 speaks of its own inside when a file does not open."""
-    if not isinstance(error, OSError) or error.errno is not None:
-        return str(error)
-    return "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"

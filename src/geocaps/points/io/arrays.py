@@ -95,8 +95,14 @@ def _opened_hdf5(path: Path) -> h5py.File:
     except OSError as error:
         if error.errno is not None:
             raise
-        what = "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"
-        raise ValueError(what) from error
+        raise ValueError(why_not_hdf5(path, error)) from error
+
+
+def why_not_hdf5(path: Path, error: Exception) -> str:
+    """HDF5 speaks of its own inside when a file does not open."""
+    if not isinstance(error, OSError) or error.errno is not None:
+        return str(error)
+    return "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"
 
 
 def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
