@@ -95,6 +95,8 @@ def test_more_than_the_memory_holds_is_one_sentence(capsys, weights):
         (["--table1", "--out", "x", "--trials", "10"], 2, "takes no"),
         (["--table1", "--out", "x", "--budget", "soon"], 2, "not 'soon'"),
         (["--table1", "--out", "x", "--steps", "0"], 2, "--steps must be at least 1"),
+        (["--table1", "--out", "x", "--settings", "A,F"], 2, "no setting 'F': choose from A,B,C,D,E"),
+        (["--table1", "--out", "x", "--weights", "nowhere"], 1, "nowhere does not exist"),
     ],
 )
 def test_one_sentence_for_a_wrong_call(capsys, weights, data, options, code, sentence):

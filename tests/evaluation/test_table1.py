@@ -8,28 +8,36 @@ import pytest
 from matplotlib.image import imread
 
 from geocaps.datasets import load
+from geocaps.errors import ConfigError
 from geocaps.evaluation import figures
 from geocaps.evaluation import table1 as module
 from geocaps.evaluation.output import write_table1
 from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1
-from geocaps.training.checkpoint import read_config
+from geocaps.model.config import preset as model_preset
+from geocaps.training.checkpoint import read_config, save_checkpoint
+from tests.model.conftest import make_model
 from tests.training.tiny import MODEL, write_data
+
+PARTS = model_preset("cpu").parts
 
 
 @pytest.mark.parametrize("letter", SETTINGS)
 def test_settings_at_small_sizes_keep_the_papers_choices(letter):
-    small, paper = configuration(letter, paper_sizes=False), configuration(letter, paper_sizes=True)
+    small, paper = configuration(letter, PARTS, paper_sizes=False), configuration(letter, PARTS, paper_sizes=True)
     assert paper.model.object.width == 1024
     assert small.model.object.width < 1024
-    assert small.objective == paper.objective
-    assert small.objective.kind == "paper"
+    assert paper.objective.weights.part == 1
+    assert small.objective.kind == paper.objective.kind == "paper"
+    assert small.model.parts == paper.model.parts == PARTS
+    for name in ("noise_from", "noise_to", "decompositions", "decomposed"):
+        assert getattr(small.objective, name) == getattr(paper.objective, name)
     for name in ("views", "voting_steps", "start", "choice", "part_pose", "vote", "look_grid"):
         assert getattr(small.model.object, name) == getattr(paper.model.object, name)
     assert small.model.object.start == "random"
 
 
 def test_settings_differ_as_in_the_paper():
-    configs = {letter: configuration(letter, paper_sizes=False) for letter in SETTINGS}
+    configs = {letter: configuration(letter, PARTS, paper_sizes=False) for letter in SETTINGS}
     assert [config.model.object.views for config in configs.values()] == [1, 2, 4, 4, 4]
     assert [config.model.object.voting_steps for config in configs.values()] == [1, 1, 1, 1, 3]
     assert [config.objective.noise_to for config in configs.values()] == [45, 45, 45, 180, 180]
@@ -39,17 +47,16 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     """The real training loop on a tiny model: seconds instead of minutes."""
     made = module.configuration
 
-    def tiny(letter, paper_sizes):
-        config = made(letter, paper_sizes)
-        model = replace(config.model, points=64, parts=MODEL.parts, object=replace(
+    def tiny(letter, first_layer, paper_sizes):
+        config = made(letter, first_layer, paper_sizes)
+        model = replace(config.model, points=64, object=replace(
             config.model.object, feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1
         ))  # fmt: skip
-        small = {"batch": 4, "warmup": 0}
         return replace(
             config,
             model=model,
-            parts=replace(config.parts, **small),
-            object=replace(config.object, **small),
+            object=replace(config.object, batch=4, warmup=0),
+            objective=replace(config.objective, reuse=2, target_points=32),
             validation_objects=2,
             validations=1,
             tensorboard=False,
@@ -59,10 +66,11 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     data = write_data(tmp_path / "ellipsoids.npz")
     dataset = load(data).subset(range(4))
     said = []
-    options = {"budget": 0.05, "train_data": str(data), "points": 64, "say": said.append}
+    first_layer = save_checkpoint(tmp_path / "first", make_model(MODEL), card="untrained")
+    options = {"budget": 0.05, "weights": str(first_layer), "train_data": str(data), "points": 64, "say": said.append}
     rows = table1(dataset, tmp_path / "runs", **options)
     assert list(rows) == list(SETTINGS)
-    assert sum("training" in sentence for sentence in said) == 6
+    assert sum("training" in sentence for sentence in said) == 5
     for letter, row in rows.items():
         assert 0 <= row.summary["rae_mean"] <= 1
         assert row.steps >= 1
@@ -71,11 +79,15 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     assert {row.steps for row in fixed.values()} == {2}
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
-    assert sum("read as it is" in sentence for sentence in said) == 6
+    assert sum("read as it is" in sentence for sentence in said) == 5
     assert not any("training" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
         letter: _still(row) for letter, row in rows.items()
     }
+    some = table1(dataset, tmp_path / "runs", **options | {"settings": ["B", "D"]})
+    assert list(some) == ["B", "D"]
+    with pytest.raises(ConfigError, match="was begun with seed = 0, not 5"):
+        table1(dataset, tmp_path / "runs", **options | {"seed": 5})
     text = paper_table(rows, dataset).markdown()
     assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)
     assert "chance" in text

@@ -52,7 +52,8 @@ def test_agreement_decoders_and_loss_equal_the_literal_formulas(steps):
         viewpoints, lambda z: layer.pose_vote(observed, z), lambda z: layer.percept_vote(observed, z), steps=steps
     )
     feature = votes.mean + votes.variance * epsilon
-    loss = part_regression(layer.decode(Capsules(votes.pose, feature)), target)
+    everything = torch.ones(2, J, dtype=torch.bool)
+    loss = part_regression(layer.decode(Capsules(votes.pose, feature)), target, everything)
     used = [p for name, p in layer.named_parameters() if name != "contrast_log_scale"]
     gradients = torch.autograd.grad(loss.sum(), used)
 
@@ -90,14 +91,29 @@ def test_targets_and_loss_of_algorithm_2(tiny_paper):
     terms = reconstruction_terms(tiny_paper, points, capsule, weights, generator(7))
     decoded = tiny_paper.object.decode(capsule)
     with torch.no_grad():
-        target = tiny_paper.parts(points, decoded).capsules
+        refined = tiny_paper.parts(points, decoded)
     surface = tiny_paper.parts.decode(decoded, generator(7))
-    torch.testing.assert_close(terms["part"], part_regression(decoded, target))
+    reached = refined.routing.dense().sum(dim=1) > 0
+    torch.testing.assert_close(terms["part"], part_regression(decoded, refined.capsules, reached))
     torch.testing.assert_close(terms["chamfer"], chamfer(points, surface.flatten(1, 2)))
     expected = terms["part"].mean() + 0.01 * terms["chamfer"].mean()
     torch.testing.assert_close(total(terms, weights), expected)
     total(terms, weights).backward()
     assert capsule.feature.grad.abs().sum() > 0
+
+
+def test_a_part_that_no_point_reaches_has_no_target(tiny_paper):
+    """Its vote would come from nothing, and the same step away, again and again, leads it out of sight."""
+    last = tiny_paper.object.decoder.layers[-1]
+    with torch.no_grad():
+        last.bias[0, 0, :3] = 100.0
+    capsule = Capsules(capsules(2, seed=4).pose, torch.randn(2, TINY.object.feature))
+    terms = reconstruction_terms(tiny_paper, clouds(2, 64), capsule, ObjectiveWeights(), generator(7))
+    (towards_target,) = torch.autograd.grad(terms["part"].sum(), last.bias, retain_graph=True)
+    (towards_points,) = torch.autograd.grad(terms["chamfer"].sum(), last.bias)
+    assert towards_target[0].abs().max() == 0
+    assert towards_target[1:].abs().max() > 0
+    assert towards_points[0].abs().max() > 0
 
 
 def test_paper_objective_is_repeatable_and_differentiable(tiny_paper):

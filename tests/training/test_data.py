@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from geocaps.errors import DatasetError
+from geocaps.errors import ConfigError, DatasetError
 from geocaps.points.datasets import PointDataset, load
 from geocaps.training.config import Augmentation
 from geocaps.training.data import Batches, augmented_samplings, open_data, unit_sphere
@@ -80,6 +80,16 @@ def test_held_out_objects_are_not_trained_on(data: Path) -> None:
     train, held_out = open_data(tiny.config("unused", "shapes"))
     assert set(train.split_codes) == {0}
     assert set(held_out.split_codes) == {1}
+
+
+def test_only_the_chosen_classes() -> None:
+    train, held_out = open_data(tiny.config("unused", "shapes", classes="chair, mug"))
+    for side in (train, held_out):
+        assert {side.class_names[label] for label in side.labels} == {"chair", "mug"}
+    with pytest.raises(DatasetError, match="no class 'unicorn'"):
+        open_data(tiny.config("unused", "shapes", classes="unicorn"))
+    with pytest.raises(ConfigError, match="classes must name at least one class, not ' , '"):
+        tiny.config("unused", "shapes", classes=" , ")
 
 
 def test_an_object_without_extent_or_with_infinities_is_named(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from geocaps import load
 from geocaps.errors import CheckpointError, ConfigError, TrainingError
 from geocaps.training import PRESETS, load_checkpoint, preset, train
 from geocaps.training.checkpoint import find_checkpoint, load_training_state
 from geocaps.training.loop import fitted_steps
+from geocaps.training.run import begun
 from tests.training import tiny
 
 
@@ -61,6 +63,14 @@ def test_object_stage_takes_the_first_layer_from_init(run: Path, data: Path, tmp
     wider = replace(tiny.MODEL, parts=replace(tiny.MODEL.parts, width=8))
     with pytest.raises(ConfigError, match=r"the first layer of .* has width = \d+, and this training.s has 8"):
         train(tiny.config(tmp_path / "other", data, stage="object", init=str(run / "parts"), model=wider))
+
+
+def test_the_first_layer_that_ships_can_be_taken_over(tmp_path: Path) -> None:
+    model = begun(preset("cpu", stage="object", init="shipped", out=str(tmp_path / "out")))
+    shipped = load().network
+    for name, value in shipped.parts.state_dict().items():
+        assert torch.equal(value, model.parts.state_dict()[name])
+    assert not torch.equal(shipped.object.decoder.layers[0].weight, model.object.decoder.layers[0].weight)
 
 
 def test_the_papers_objective(data: Path, tmp_path: Path) -> None:

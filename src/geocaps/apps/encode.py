@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import as_file, files
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from geocaps.model.viewpoints import principal_starts
 from geocaps.points.normalize import Normalization, normalization
 from geocaps.points.sampling import canonical_order, evenly
 from geocaps.se3 import Pose, stack
-from geocaps.training.checkpoint import load_checkpoint
+from geocaps.training.checkpoint import SHIPPED, load_checkpoint, load_named
 
 _BATCH = 16
 """Clouds encoded at a time: enough to fill the matrix products, few enough to stay in cache."""
@@ -237,10 +236,7 @@ class Model:
 
 def load(folder: str | os.PathLike[str] | None = None) -> Model:
     """A model from a checkpoint folder; without one, the weights that ship with the package."""
-    if folder is not None:
-        return Model(load_checkpoint(folder))
-    with as_file(files("geocaps") / "weights" / "default") as shipped:
-        return Model(load_checkpoint(shipped))
+    return Model(load_named(SHIPPED) if folder is None else load_checkpoint(folder))
 
 
 def untrained(name: str = "cpu", seed: int = 0) -> Model:

@@ -12,6 +12,7 @@ from geocaps.cli.output import UNSET, console, messages, print_json
 from geocaps.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from geocaps.evaluation.table1 import Row
     from geocaps.points.datasets import PointDataset
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -33,7 +34,9 @@ def evaluate(
     table1: Flag = False,
     budget: str = "5m",
     steps: Annotated[int | None, UNSET] = None,
+    settings: str = "A,B,C,D,E",
     train_data: str = "shapes",
+    train_classes: Annotated[str | None, UNSET] = None,
     paper_sizes: Flag = False,
 ) -> None:
     """Measure a model: rotation error and retrieval between two views of each object, with the chance floors.
@@ -57,18 +60,33 @@ def evaluate(
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, one page with all tables and figures inside.
         table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
-        budget: With --table1: training time of the first layer and of each setting, such as 5m or 1h.
+        budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
         steps: With --table1: steps of each setting instead of a time, so that all take as many.
+        settings: With --table1: only these, joined by commas; several processes can share the table so.
         train_data: With --table1: what the settings are trained on.
+        train_classes: With --table1: only these classes of it, joined by commas (default: all).
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
     dataset = _dataset(data, split, classes)
     if table1:
-        if report is not None or baselines is not None or weights is not None or trials != 1:
-            raise UsageError("--table1 trains its own models: it takes no --weights, --baselines, --trials or --report")
+        if report is not None or baselines is not None or trials != 1:
+            raise UsageError("--table1 trains its own models: it takes no --baselines, --trials or --report")
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
-        _table1(dataset, Path(out), budget, steps, train_data, paper_sizes, points, seed, json)
+        rows = _table1(
+            dataset,
+            Path(out),
+            budget,
+            steps,
+            settings,
+            weights=weights or "shipped",
+            train_data=train_data,
+            train_classes=train_classes,
+            paper_sizes=paper_sizes,
+            points=points,
+            seed=seed,
+        )
+        _show_table1(rows, dataset, Path(out), points, seed, json)
         return
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
@@ -82,7 +100,7 @@ def evaluate(
     names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
     if left_out:
         _say(f"not installed, left out: {', '.join(left_out)} (pip install 'geocaps[baselines]')")
-    settings = Settings(
+    run_settings = Settings(
         weights=weights or "shipped",
         protocols=PROTOCOLS if protocol == "all" else (protocol,),
         baselines=tuple(names),
@@ -93,7 +111,7 @@ def evaluate(
     for folder in (out, report):
         if folder is not None:
             make_folder(Path(folder))
-    result = run_evaluation(load(weights), dataset, settings, _say)
+    result = run_evaluation(load(weights), dataset, run_settings, _say)
     if out is not None or report is not None:
         _say("drawing the figures")
         images = draw_all(result)
@@ -105,39 +123,29 @@ def evaluate(
 
 
 def _table1(
-    dataset: PointDataset,
-    out: Path,
-    budget: str,
-    steps: int | None,
-    train_data: str,
-    paper_sizes: bool,
-    points: int,
-    seed: int,
-    json: bool,
-) -> None:
-    from geocaps.evaluation import figures
-    from geocaps.evaluation.output import write_table1
-    from geocaps.evaluation.table1 import paper_table
-    from geocaps.evaluation.table1 import table1 as run_table1
+    dataset: PointDataset, out: Path, budget: str, steps: int | None, settings: str, **training: Any
+) -> dict[str, Row]:
+    from geocaps.evaluation.table1 import SETTINGS, table1
     from geocaps.training.schedule import seconds
 
     if steps is not None and steps < 1:
         raise UsageError(f"--steps must be at least 1, not {steps}")
+    letters = [letter.strip() for letter in settings.split(",")]
+    unknown = [letter for letter in letters if letter not in SETTINGS]
+    if unknown:
+        raise UsageError(f"there is no setting {unknown[0]!r}: choose from {','.join(SETTINGS)}")
     try:
         time = seconds(budget)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    rows = run_table1(
-        dataset,
-        out,
-        budget=time,
-        steps=steps,
-        train_data=train_data,
-        paper_sizes=paper_sizes,
-        points=points,
-        seed=seed,
-        say=_say,
-    )
+    return table1(dataset, out, budget=time, steps=steps, settings=letters, say=_say, **training)
+
+
+def _show_table1(rows: dict[str, Row], dataset: PointDataset, out: Path, points: int, seed: int, json: bool) -> None:
+    from geocaps.evaluation import figures
+    from geocaps.evaluation.output import write_table1
+    from geocaps.evaluation.table1 import paper_table
+
     picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points, seed)
     result = write_table1(rows, dataset, picture, out)
     _show(result, json, paper_table(rows, dataset).markdown)

@@ -21,6 +21,7 @@ def train(
     stage: Annotated[Literal["parts", "object", "all"] | None, UNSET] = None,
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     split: Annotated[str | None, UNSET] = None,
+    classes: Annotated[str | None, UNSET] = None,
     init: Annotated[str | None, UNSET] = None,
     budget: Annotated[str | None, UNSET] = None,
     steps: Annotated[int | None, UNSET] = None,
@@ -43,7 +44,8 @@ def train(
         stage: parts is the first layer, object the second on a frozen first; all (default) is both.
         resume: Continue the run in OUT; options that are not given stay as they were.
         split: Split to train on where a source has splits (default: train).
-        init: Checkpoint whose first layer is taken over, for --stage object.
+        classes: Only these classes, joined by commas (default: all).
+        init: Checkpoint whose first layer is taken over, for --stage object; shipped is the package's own.
         budget: Wall-clock time such as 90m or 1h30m; the number of steps is measured to fit.
         steps: Steps of each stage trained; the schedule is stretched to it.
         batch: Objects in a step, of each stage trained.
@@ -63,6 +65,7 @@ def train(
         "preset": preset,
         "stage": stage,
         "split": split,
+        "classes": classes,
         "init": init,
         "seed": seed,
         "device": device,

@@ -97,8 +97,8 @@ def reconstruction_terms(
     seen = points if target_points is None else points[:, evenly(target_points, points.shape[1])]
     if weights.part:
         with torch.no_grad():
-            target = model.parts(seen, decoded.detach()).capsules
-        terms["part"] = part_regression(decoded, target)
+            refined = model.parts(seen, decoded.detach())
+        terms["part"] = part_regression(decoded, refined.capsules, refined.routing.reached())
     if weights.chamfer:
         surface = model.parts.decode(decoded, generator)
         terms["chamfer"] = chamfer(seen, surface.flatten(1, 2))

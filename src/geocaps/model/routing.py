@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from geocaps.model.nearest import min_square_distance, pair_square_distance
@@ -54,6 +54,10 @@ class Routing:
     def counts(self) -> Int[Tensor, "bj"]:
         """Points per part."""
         return torch.bincount(self.part, minlength=self.objects * self.parts)
+
+    def reached(self) -> Bool[Tensor, "b j"]:
+        """Which parts have a point."""
+        return self.counts.view(self.objects, self.parts) > 0
 
 
 def log_likelihood(

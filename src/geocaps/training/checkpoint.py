@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from torch import Tensor
 from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import ModelConfig
+
+SHIPPED = "shipped"
+"""The name of the weights that ship with the package, where a checkpoint folder can be named."""
 
 CONFIG, WEIGHTS, CARD, TRAINING = "config.json", "model.safetensors", "card.md", "training.pt"
 _FORMAT = 1
@@ -43,7 +47,7 @@ def save_checkpoint(
     folder = Path(folder)
     config = {"format": _FORMAT, "model": model.config.to_dict()}
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    files = {
+    contents = {
         CONFIG: (json.dumps(config, indent=1) + "\n").encode(),
         WEIGHTS: save_safetensors(weights),
         CARD: card.encode(),
@@ -51,9 +55,9 @@ def save_checkpoint(
     if training_state is not None:
         buffer = io.BytesIO()
         torch.save(dict(training_state), buffer)
-        files[TRAINING] = buffer.getvalue()
+        contents[TRAINING] = buffer.getvalue()
     try:
-        _replace_folder(folder, files)
+        _replace_folder(folder, contents)
     except OSError as error:
         raise CheckpointError(
             f"cannot write the checkpoint {folder}: {error.strerror or error}; what was there before is untouched: "
@@ -73,6 +77,14 @@ def load_checkpoint(folder: str | os.PathLike[str], device: str | torch.device =
     model = GeometricCapsuleAutoencoder(config)
     model.load_state_dict(weights, strict=True)
     return model.to(device).eval()
+
+
+def load_named(name: str) -> GeometricCapsuleAutoencoder:
+    """The model of a checkpoint folder, or the one that ships with the package for ``shipped``."""
+    if name != SHIPPED:
+        return load_checkpoint(name)
+    with as_file(files("geocaps") / "weights" / "default") as shipped:
+        return load_checkpoint(shipped)
 
 
 def find_checkpoint(folder: str | os.PathLike[str]) -> Path:

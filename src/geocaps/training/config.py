@@ -122,7 +122,8 @@ class TrainConfig:
     preset: str = "cpu"
     stage: Literal["parts", "object", "all"] = "all"
     split: str = "train"  # of the sources that have splits
-    init: str | None = None  # a checkpoint whose first layer is taken over
+    classes: str | None = None  # only these of each source, joined by commas; None takes all
+    init: str | None = None  # a checkpoint whose first layer is taken over, or "shipped"
     seed: int = 0
     device: str = "auto"
     budget: float | None = None  # seconds; the steps of each stage are then measured on the spot
@@ -140,6 +141,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _require(bool(self.sources), "data must name at least one source", self.data)
+        _require(
+            self.classes is None or bool(self.chosen_classes), "classes must name at least one class", self.classes
+        )
         _require(self.stage in (*STAGES, "all"), "stage must be parts, object or all", self.stage)
         _require(0 <= self.seed < 2**63, "seed must be from 0 to 2**63 - 1", self.seed)
         _require(self.budget is None or self.budget > 0, "budget must be positive", self.budget)
@@ -148,7 +152,9 @@ class TrainConfig:
         if self.init is not None and self.stage != "object":
             raise ConfigError(f"init takes over a trained first layer, so stage must be object, not {self.stage!r}")
         if self.stage == "object" and self.init is None:
-            raise ConfigError("stage object needs a trained first layer: name a checkpoint with init (--init DIR)")
+            raise ConfigError(
+                "stage object needs a trained first layer: name a checkpoint with init (--init DIR, or --init shipped)"
+            )
         agreement = self.objective.kind == "agreement"
         if agreement != (self.model.object.choice == "agreement"):
             raise ConfigError(
@@ -176,7 +182,11 @@ class TrainConfig:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return tuple(source.strip() for source in self.data.split(",") if source.strip())
+        return _listed(self.data)
+
+    @property
+    def chosen_classes(self) -> tuple[str, ...]:
+        return _listed(self.classes or "")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -197,6 +207,10 @@ class TrainConfig:
         made = _made(cls, values)
         assert isinstance(made, cls)
         return made
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def differences(old: TrainConfig, new: TrainConfig) -> list[tuple[str, Any, Any]]:

@@ -26,7 +26,10 @@ _HOLD_OUT = 10
 
 def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
     """The objects to train on, and the held-out ones."""
-    pairs = [_train_and_validation(load(source), config.split) for source in config.sources]
+    datasets = [load(source) for source in config.sources]
+    if config.classes is not None:
+        datasets = [dataset.of_classes(config.chosen_classes) for dataset in datasets]
+    pairs = [_train_and_validation(dataset, config.split) for dataset in datasets]
     train, validation = (
         concat([pair[side] for pair in pairs]) if len(pairs) > 1 else pairs[0][side] for side in (0, 1)
     )

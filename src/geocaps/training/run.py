@@ -17,7 +17,7 @@ from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import ModelConfig
 from geocaps.points.datasets import PointDataset
-from geocaps.training.checkpoint import find_checkpoint, load_checkpoint, load_training_state
+from geocaps.training.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
 from geocaps.training.config import TrainConfig, differences
 
 _MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every")
@@ -103,7 +103,7 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
         raise CheckpointError(f"{config.out} already holds a run: continue it with --resume, or choose another --out")
     model = untrained(config.model, config.seed)
     if config.init is not None:
-        first = load_checkpoint(config.init)
+        first = load_named(config.init)
         here, there = asdict(config.model.parts), asdict(first.config.parts)
         differ = [name for name, value in here.items() if there[name] != value]
         if differ:
@@ -133,6 +133,7 @@ def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:
         "# A geocaps model",
         "",
         f"- data: {dataset.name}, {len(dataset)} objects, fingerprint `{dataset.fingerprint}`",
+        f"- classes: {config.classes or 'all'}",
         f"- recipe: preset `{config.preset}`, seed {config.seed}",
         f"- stage {state.stage}, step {state.step} of {state.steps}",
         f"- training time: {state.elapsed:.0f} s",
