@@ -192,7 +192,8 @@ def _examples(evaluation: Evaluation, count: int) -> list[int]:
 
 def _name(evaluation: Evaluation, index: int) -> str:
     label = evaluation.dataset.labels[index]
-    return evaluation.dataset.class_names[label] if label >= 0 else evaluation.dataset.object_ids[index][:16]
+    # Names of one collection begin alike: their ends tell objects apart.
+    return evaluation.dataset.class_names[label] if label >= 0 else evaluation.dataset.object_ids[index][-16:]
 
 
 def _stored(evaluation: Evaluation, index: int) -> Encoding:
