@@ -67,24 +67,29 @@ def evaluate(
         train_classes: With --table1: only these classes of it, joined by commas (default: all).
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
+    from geocaps.training.checkpoint import SHIPPED
+
     dataset = _dataset(data, split, classes)
     if table1:
         if report is not None or baselines is not None or trials != 1:
             raise UsageError("--table1 trains its own models: it takes no --baselines, --trials or --report")
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
-        rows = _table1(
+        from geocaps.evaluation.table1 import table1 as run_table1
+
+        rows = run_table1(
             dataset,
             Path(out),
-            budget,
-            steps,
-            settings,
-            weights=weights or "shipped",
+            budget=_budget(budget, steps),
+            steps=steps,
+            settings=_letters(settings),
+            weights=weights or SHIPPED,
             train_data=train_data,
             train_classes=train_classes,
             paper_sizes=paper_sizes,
             points=points,
             seed=seed,
+            say=_say,
         )
         _show_table1(rows, dataset, Path(out), points, seed, json)
         return
@@ -101,7 +106,7 @@ def evaluate(
     if left_out:
         _say(f"not installed, left out: {', '.join(left_out)} (pip install 'geocaps[baselines]')")
     run_settings = Settings(
-        weights=weights or "shipped",
+        weights=weights or SHIPPED,
         protocols=PROTOCOLS if protocol == "all" else (protocol,),
         baselines=tuple(names),
         points=points,
@@ -122,23 +127,25 @@ def evaluate(
     _show(result.to_dict(), json, lambda: markdown(result))
 
 
-def _table1(
-    dataset: PointDataset, out: Path, budget: str, steps: int | None, settings: str, **training: Any
-) -> dict[str, Row]:
-    from geocaps.evaluation.table1 import SETTINGS, table1
+def _budget(text: str, steps: int | None) -> float:
     from geocaps.training.schedule import seconds
 
     if steps is not None and steps < 1:
         raise UsageError(f"--steps must be at least 1, not {steps}")
+    try:
+        return seconds(text)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _letters(settings: str) -> list[str]:
+    from geocaps.evaluation.table1 import SETTINGS
+
     letters = [letter.strip() for letter in settings.split(",")]
     unknown = [letter for letter in letters if letter not in SETTINGS]
     if unknown:
         raise UsageError(f"there is no setting {unknown[0]!r}: choose from {','.join(SETTINGS)}")
-    try:
-        time = seconds(budget)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    return table1(dataset, out, budget=time, steps=steps, settings=letters, say=_say, **training)
+    return letters
 
 
 def _show_table1(rows: dict[str, Row], dataset: PointDataset, out: Path, points: int, seed: int, json: bool) -> None:

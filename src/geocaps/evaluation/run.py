@@ -16,6 +16,7 @@ from geocaps.evaluation.encoding import Encoded, encode_all
 from geocaps.evaluation.protocols import Measured, Scope, alignment_scope, chance, measure
 from geocaps.evaluation.views import CROP_KEEP, PROTOCOLS, Views
 from geocaps.points.datasets import PointDataset
+from geocaps.training.checkpoint import SHIPPED
 
 Say = Callable[[str], None]
 
@@ -24,7 +25,7 @@ Say = Callable[[str], None]
 class Settings:
     """What is measured, and how. ``weights`` is only a name for the tables."""
 
-    weights: str = "shipped"
+    weights: str = SHIPPED
     protocols: tuple[str, ...] = PROTOCOLS
     baselines: tuple[str, ...] = ()
     points: int = 1024

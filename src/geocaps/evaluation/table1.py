@@ -23,7 +23,8 @@ from geocaps.model.config import ModelConfig, PartsConfig
 from geocaps.points.datasets import PointDataset
 from geocaps.training import TrainConfig, load_checkpoint, preset, train
 from geocaps.training.checkpoint import SHIPPED, load_named, load_training_state
-from geocaps.training.run import RunState
+from geocaps.training.data import open_data
+from geocaps.training.run import RunState, resumed
 
 SETTINGS = {
     "A": "views=1",
@@ -42,7 +43,8 @@ PAPER: dict[str, dict[str, float]] = {
 """The figures that the paper states (ShapeNet Core55 to ModelNet40)."""
 
 LEARNING_RATE, CLIP = 1e-3, 1.0
-"""Of the second layer at small sizes: the paper's 1e-4 needs its 500,000 steps, and 2e-3 learnt no rotation at all."""
+"""Of the second layer at small sizes: the paper's 1e-4 needs its 500,000 steps, and 2e-3 (in batches of 16) learnt no
+rotation at all."""
 
 NOISE_RAMP = 0.4, 0.8
 """Shares of a small training between which the noise of D and E grows. The paper's 10,000 to 50,000 updates of 500,000
@@ -161,9 +163,10 @@ def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
     """Runs a training to its end; the state it ended in. One that has ended takes no step, but must be this one."""
     state = _state(Path(config.out))
     if state is not None and 0 < state.steps == state.step:
+        resumed(config, open_data(config)[0].fingerprint)
         say(f"{config.out}: a finished run of {state.step} steps, read as it is")
-    else:
-        say(f"{config.out}: training")
+        return state
+    say(f"{config.out}: training")
     train(config, resume=state is not None)
     ended = _state(Path(config.out))
     assert ended is not None
