@@ -102,15 +102,44 @@ def test_trials_choose_the_candidate_that_brings_the_clouds_together():
     wrong = Pose.random(1, 4, generator=generator).to(torch.float64)
     poses = concatenate([wrong, (turn @ first)[:, None]], dim=1)
     probability = torch.tensor([[0.4, 0.3, 0.2, 0.0, 0.1]])
+    valid = torch.tensor([[True, True, True, False, True]])
     errors = [
         float(
-            rotation_error(first, best_by_chamfer(first, poses, probability, [(points, turn.apply(points))], n), turn)
+            rotation_error(
+                first, best_by_chamfer(first, poses, probability, valid, [(points, turn.apply(points))], n), turn
+            )
         )
         for n in (1, 3, 4, 10)
     ]
     assert errors[0] == pytest.approx(float(rotation_error(first, poses[:, 0], turn)))
     assert min(errors[:2]) > 0.05
     assert errors[2:] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_a_candidate_whose_probability_underflows_is_tried_and_padding_is_not():
+    points = clouds(1, 100)[0].double()
+    generator = torch.Generator().manual_seed(0)
+    first, turn = (Pose.random(*shape, generator=generator).to(torch.float64) for shape in ((1,), ()))
+    wrong, right = Pose.random(1, 1, generator=generator).to(torch.float64), (turn @ first)[:, None]
+    poses = concatenate([wrong, right], dim=1)
+    probability = torch.tensor([[0.0, 0.0]])
+
+    def found(*valid):
+        pair = [(points, turn.apply(points))]
+        chosen = best_by_chamfer(first, poses, probability, torch.tensor([valid]), pair, 10)
+        return float(rotation_error(first, chosen, turn))
+
+    assert found(True, True) == found(False, True) == pytest.approx(0, abs=1e-6)
+    assert found(True, False) > 0.05
+
+
+@pytest.mark.parametrize("protocol", ["parts", "points", "resampled"])
+def test_trials_choose_poses_and_never_features(paper_model, shapes, protocol):
+    views = Views(shapes, 48, seed=0)
+    first = encode_all(paper_model, [views.first(index) for index in range(len(views))])
+    one, ten = (measure(paper_model, views, first, protocol, trials) for trials in (1, 10))
+    assert (ten.distances == one.distances).all()
+    assert (ten.errors != one.errors).any()
 
 
 def test_random_starts_give_as_many_candidates_as_trials(paper_model, shapes):

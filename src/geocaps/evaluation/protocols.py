@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -119,14 +119,15 @@ def chance(protocol: str, dataset: PointDataset, trials: int) -> Summary:
 def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: int = 1) -> Measured:
     """A model under one protocol, given its encodings of the first views.
 
-    With ``trials > 1`` the rotation is the best of so many candidates by Chamfer distance after alignment (the paper's
-    best of ten). Features are never chosen: retrieval is the same as in one trial.
+    With ``trials > 1`` the rotation is the best of so many candidates for the second view by Chamfer distance after
+    alignment (the paper's best of ten); the first view keeps its one pose. Features are never chosen: retrieval is the
+    same as in one trial.
     """
     pairs = [views.pair(index, protocol) for index in range(len(views))]
     started = time.perf_counter()
     seconds = _turned_views if protocol == "parts" else _encoded_views
     pose, feature, confidence = seconds(
-        model, first, pairs, trials, random_stream(views.seed, zlib.crc32(protocol.encode()))
+        model, first, pairs, trials, lambda: random_stream(views.seed, zlib.crc32(protocol.encode()))
     )
     second_seconds = (time.perf_counter() - started) / len(pairs)
     started = time.perf_counter()
@@ -142,19 +143,21 @@ def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: i
 
 
 def _turned_views(
-    model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
+    model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
 ) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
     """Pose, feature and confidence of the turned part capsules (only the rotation of the poses is meant)."""
     poses, features, confidences, rest = [], [], [], iter(pairs)
+    one, several = stream(), stream()
     for seen in first.batches:
         turn = stack([pair.turn for pair in islice(rest, len(seen))]).to(torch.float32)
-        parse = turned_parts(model, seen, turn, trials, generator)
+        parse = turned_parts(model, seen, turn, 1, one)
+        among = parse if trials == 1 else turned_parts(model, seen, turn, trials, several)
         points = model_points(model, seen)
         clouds = zip(points, turn.apply(points), strict=True)
         poses.append(
-            best_by_chamfer(seen.parse.object.pose, parse.candidates, parse.probability, clouds, trials).to(
-                torch.float64
-            )
+            best_by_chamfer(
+                seen.parse.object.pose, among.candidates, among.probability, among.valid, clouds, trials
+            ).to(torch.float64)
         )
         features.append(parse.object.feature)
         confidences.append(parse.probability.amax(dim=1))
@@ -162,16 +165,16 @@ def _turned_views(
 
 
 def _encoded_views(
-    model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
+    model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
 ) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
     """Pose, feature and confidence of the second clouds."""
     second = encode_all(model, [pair.second for pair in pairs])
-    poses, rest = [], iter(pairs)
+    poses, rest, generator = [], iter(pairs), stream()
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
         poses_of_second = other.normalization.pose_to_user(parse.candidates)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
-        poses.append(best_by_chamfer(seen.pose, poses_of_second, parse.probability, clouds, trials))
+        poses.append(best_by_chamfer(seen.pose, poses_of_second, parse.probability, parse.valid, clouds, trials))
     return concatenate(poses), second.feature, second.confidence
 
 
@@ -179,17 +182,18 @@ def best_by_chamfer(
     first: Pose,
     candidates: Pose,
     probability: Float[Tensor, "b s"],
+    valid: Bool[Tensor, "b s"],
     clouds: Iterable[tuple[Tensor, Tensor]],
     trials: int,
 ) -> Pose:
     """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best.
 
-    Candidates of no probability only pad the batch.
+    A candidate that is not ``valid`` only pads the batch; a valid one counts even where its probability underflows.
     """
     chosen = []
     for row, (points, other) in enumerate(clouds):
-        count = min(trials, int((probability[row] > 0).sum()))
-        likely = probability[row].argsort(descending=True, stable=True)[:count]
+        count = min(trials, int(valid[row].sum()))
+        likely = probability[row].masked_fill(~valid[row], -1).argsort(descending=True, stable=True)[:count]
         poses = candidates[row, likely]
         if count > 1:
             moved = (poses @ first[row].inverse()).apply(points)
