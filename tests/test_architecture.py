@@ -80,3 +80,13 @@ def test_public_names_exist():
     for name in geocaps.__all__:
         assert getattr(geocaps, name) is not None
     assert not hasattr(geocaps, "no_such_name")
+
+
+def test_the_package_says_that_it_is_typed_and_all_is_every_extra_for_users():
+    assert (ROOT / "py.typed").is_file()
+    declared = (ROOT.parents[1] / "pyproject.toml").read_text()
+    assert 'packages = ["src/geocaps"]' in declared  # the folder as it is: py.typed goes into the wheel with it
+    extras = declared.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    names = set(re.findall(r"^(\w+) = \[", extras, re.M)) - {"all", "test", "baselines"}
+    (everything,) = re.findall(r'^all = \["geocaps\[([\w,]+)\]"\]$', extras, re.M)
+    assert set(everything.split(",")) == names

@@ -137,7 +137,7 @@ def _extras() -> dict[str, dict[str, str | None]]:
     found: dict[str, dict[str, str | None]] = {}
     for requirement in metadata.requires("geocaps") or ():
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-        if package is not None and extra is not None and extra[1] != "test":
+        if package is not None and extra is not None and extra[1] not in ("all", "test"):
             found.setdefault(extra[1], {})[package[0]] = _version(package[0])
     return found
 
