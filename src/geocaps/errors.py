@@ -1,9 +1,14 @@
-"""The exceptions a user meets. Each says what was expected, what came, and what to do next, in one sentence."""
+"""The exceptions a user meets. Each message says in one sentence what was expected, what came, and what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+
+def install_hint(*extras: str) -> str:
+    """The command that installs extras, from a clone: geocaps is on no package index yet. A release changes it here."""
+    return f"pip install '.[{','.join(extras)}]'"
 
 
 class GeocapsError(Exception):
@@ -54,8 +59,8 @@ class MissingExtraError(GeocapsError, ImportError):
     """An optional dependency is needed for what was asked."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency: install it with  pip install 'geocaps[{extra}]'")
+        super().__init__(f"{what} needs the extra {extra!r}: run  {install_hint(extra)}  in your clone of geocaps")
 
 
 class UsageError(InvalidInputError):
-    """The call itself was wrong: the command line answers with exit code 2."""
+    """A usage error: the command line exits with code 2."""

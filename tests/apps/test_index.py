@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +23,10 @@ from geocaps.points.io import save_points
 from geocaps.points.normalize import Normalization
 from geocaps.points.synthetic import make_shape
 from geocaps.se3 import Pose
-from tests.apps.index_process import small_model
+from tests.apps.index_process import BATCH, small_model
 
 ROOT = Path(__file__).parents[2]
+MANY = 2 * BATCH + 4  # three batches of the other process
 CLASSES = ("chair", "lamp", "car")
 TURN = Pose(torch.tensor([5.0, -2.0, 30.0]).double(), torch.tensor([0.1, 0.7, -0.5, 0.5]).double())
 TURN = Pose(TURN.translation, TURN.wxyz / TURN.wxyz.norm())
@@ -379,40 +379,48 @@ def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
     assert table.nearest(good[2].feature, 1, Filter())[0][0].id == "2"
 
 
-def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path):
-    where, clouds = tmp_path / "i.lance", write_many(tmp_path / "many", 200)
-    process = _process(where, tmp_path / "many")
-    while not where.exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()  # while the table is made
-    process.communicate()
-    assert len(Index(where, model)) < 200
-
-    process = _process(where, tmp_path / "many")
-    process.stdout.readline()
-    process.kill()  # while the second batch is encoded or written
+@pytest.mark.parametrize(
+    ("killed_at", "hold", "left"),
+    [
+        ("created", "created", {0}),
+        # The write is cut off anywhere between its first byte and its end: all of the batch is in, or nothing.
+        ("writing 2", "written 2", {BATCH, 2 * BATCH}),
+        ("written 2", "written 2", {2 * BATCH}),
+    ],
+)
+def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path, killed_at, hold, left):
+    where, clouds = tmp_path / "i.lance", write_many(tmp_path / "many", MANY)
+    process = _process(where, tmp_path / "many", hold)
+    _wait_for(process, killed_at)
+    process.kill()
     process.communicate()
     index = Index(where, model)
     before = len(index)
-    assert 64 <= before < 200
-    assert len(index.search(clouds[0], 3)) == 3
+    assert before in left
+    assert len(index.search(clouds[0], 3)) == min(3, before)
 
     report = index.add(tmp_path / "many")
-    assert (report.added, report.known, report.skipped) == (200 - before, before, ())
-    assert len(index) == 200
-    assert index.search(turned(clouds[199]), 1)[0].name == "199.npy"
+    assert (report.added, report.known, report.skipped) == (MANY - before, before, ())
+    assert len(index) == MANY
+    assert index.search(turned(clouds[MANY - 1]), 1)[0].name == f"{MANY - 1:03d}.npy"
 
 
 def test_two_processes_add_at_once_and_each_object_is_there_once(model, tmp_path):
-    where, _ = tmp_path / "i.lance", write_many(tmp_path / "many", 200)
-    other = _process(where, tmp_path / "many")
-    while not where.exists() and other.poll() is None:
-        time.sleep(0.002)
+    """The other one has found that nothing is there and is about to write when we write the same objects."""
+    where, _ = tmp_path / "i.lance", write_many(tmp_path / "many", MANY)
+    other = _process(where, tmp_path / "many", "writing 1")
+    _wait_for(other, "writing 1")
     index = Index(where, model)
-    index.add(tmp_path / "many")
-    out, err = other.communicate(timeout=120)
+
+    def let_go(done: int, of: int) -> None:
+        assert (done, of) == (MANY, MANY)
+        other.stdin.write("\n")
+        other.stdin.flush()
+
+    assert index.add(tmp_path / "many", on_object=let_go).added == MANY
+    out, err = other.communicate()
     assert other.returncode == 0, out + err
-    assert len(index) == len(Index(where, model)) == 200
+    assert len(index) == len(Index(where, model)) == MANY
     assert index.add(tmp_path / "many").added == 0
 
 
@@ -444,9 +452,17 @@ def write_many(folder: Path, count: int) -> np.ndarray:
     return clouds
 
 
-def _process(index: Path, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.apps.index_process", str(index), str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+def _process(index: Path, folder: Path, hold: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.apps.index_process", str(index), str(folder), hold]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+
+
+def _wait_for(process: subprocess.Popen[str], event: str) -> None:
+    for line in process.stdout:
+        if line.strip() == event:
+            return
+    pytest.fail(f"{event!r} never came: {process.communicate()[1]}")
 
 
 # ── large tables, and what it takes to use them ───────────────────────────────────────────────────────────────────────
@@ -501,7 +517,7 @@ def test_the_extra_is_imported_when_it_is_needed_and_named_when_it_is_missing(tm
         "    geocaps.Index(sys.argv[1]).add([[0.0, 0.0, 0.0]] * 20)\n"
         "except geocaps.GeocapsError as error:\n"
         "    assert type(error).__name__ == 'MissingExtraError', error\n"
-        "    assert 'geocaps[index]' in str(error)\n"
+        "    assert '.[index]' in str(error)\n"
         "else:\n"
         "    raise SystemExit('nothing was raised')\n"
     )

@@ -115,7 +115,7 @@ def test_a_missing_library_is_said(capsys, weights, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "open3d", None)
     code, _, err = call(capsys, "--weights", weights, "--data", data, "--baselines", "open3d")
     assert code == 1
-    assert "geocaps[baselines]" in err
+    assert "pip install '.[baselines]'" in err
 
 
 def test_help_has_an_example(capsys):

@@ -52,7 +52,7 @@ def test_an_extra_that_is_not_installed_says_how_to_get_it(capsys, monkeypatch):
         return "1"
 
     monkeypatch.setattr(metadata, "version", nothing_but_geocaps)
-    assert "not installed (laspy):  pip install 'geocaps[las]'" in call(capsys)[1]
+    assert "not installed (laspy):  pip install '.[las]'" in call(capsys)[1]
 
 
 def test_a_cloud_a_mesh_and_a_data_set(capsys, tmp_path):

@@ -164,7 +164,7 @@ def test_damaged_text(tmp_path, name, text, words):
 
 def test_las_needs_its_extra(tmp_path, io_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "laspy", None)
-    with pytest.raises(MissingExtraError, match=r"geocaps\[las\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[las\]"):
         load_points(io_folder / "format3.las")
 
 

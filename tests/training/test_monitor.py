@@ -85,4 +85,4 @@ monitor.begin("parts", 0, 1); monitor.begin("object", 0, 1); monitor.close()
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stderr.count("TensorBoard logs are off") == 1
-    assert "geocaps[tensorboard]" in done.stderr
+    assert "pip install '.[tensorboard]'" in done.stderr

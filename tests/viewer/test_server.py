@@ -89,7 +89,7 @@ def test_the_command_exports_a_page(tmp_path):
 def test_without_the_extra_the_sentence_names_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "viser", None)
     assert run(["view", "--no-browser"]) == 1
-    assert "pip install 'geocaps[viewer]'" in capsys.readouterr().err
+    assert "pip install '.[viewer]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from geocaps.cli.output import UNSET, console, messages, print_json
-from geocaps.errors import ConfigError, UsageError
+from geocaps.errors import ConfigError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from geocaps.evaluation.table1 import Row
@@ -104,7 +104,7 @@ def evaluate(
 
     names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
     if left_out:
-        _say(f"not installed, left out: {', '.join(left_out)} (pip install 'geocaps[baselines]')")
+        _say(f"not installed, left out: {', '.join(left_out)} ({install_hint('baselines')})")
     run_settings = Settings(
         weights=weights or SHIPPED,
         protocols=PROTOCOLS if protocol == "all" else (protocol,),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from geocaps.cli.output import UNSET, console, print_json
-from geocaps.errors import CheckpointError
+from geocaps.errors import CheckpointError, install_hint
 
 if TYPE_CHECKING:
     from geocaps.apps.about import AboutFile, AboutWeights, Environment
@@ -61,7 +61,7 @@ def _environment_lines(here: Environment) -> list[str]:
     for extra, packages in here.extras.items():
         missing = [name for name, version in packages.items() if version is None]
         present = ", ".join(f"{name} {version}" for name, version in packages.items() if version is not None)
-        how = f"not installed ({', '.join(missing)}):  pip install 'geocaps[{extra}]'" if missing else present
+        how = f"not installed ({', '.join(missing)}):  {install_hint(extra)}" if missing else present
         lines.append(f"extra        {extra:<12} {how}")
     return lines
 

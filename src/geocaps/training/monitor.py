@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from geocaps.errors import CheckpointError
+from geocaps.errors import CheckpointError, install_hint
 from geocaps.points.whole import written_whole
 
 _LINE_EVERY = 20.0
@@ -117,7 +117,7 @@ class RunMonitor:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             self.wants_board = False
-            self.say("TensorBoard logs are off: the package is not installed (pip install 'geocaps[tensorboard]')")
+            self.say(f"TensorBoard logs are off: the package is not installed ({install_hint('tensorboard')})")
             return
         self.board = SummaryWriter(str(self.out / "tensorboard"), purge_step=step + 1 if step else None)
 
