@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from geocaps.errors import InvalidInputError
 from geocaps.model.checks import MAX_COORDINATE
@@ -15,6 +15,8 @@ from geocaps.points.io import load_points, sample_surface
 
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
+_LINE = 1e-4
+"""A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 
 Source = Any
 """A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or several."""
@@ -66,6 +68,22 @@ def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
     return Cloud(points, name)
 
 
+def require_extent(points: np.ndarray, name: str) -> None:
+    """Refuses points ``[n, 3]`` that are all in one place or on one line: such a cloud has no orientation."""
+    exact = np.asarray(points, dtype=np.float64)
+    center = exact.mean(axis=0)
+    offset = exact - center
+    reach = float(np.abs(offset).max())
+    if reach <= 1e-12 * float(np.abs(center).max()) or reach == 0:
+        raise InvalidInputError(f"the points of {name} are all in one place: nothing tells which way they are turned")
+    offset /= reach
+    variance = np.linalg.eigvalsh(offset.T @ offset)
+    if variance[1] <= _LINE**2 * variance[2]:
+        raise InvalidInputError(
+            f"the points of {name} lie on one line: nothing tells how they are turned about that line"
+        )
+
+
 def _mesh_points(mesh: Any) -> np.ndarray:
     vertices, faces = np.asarray(mesh.vertices), getattr(mesh, "faces", None)
     if faces is None or len(faces) == 0:
@@ -74,7 +92,7 @@ def _mesh_points(mesh: Any) -> np.ndarray:
 
 
 def _array(source: Any, name: str) -> np.ndarray:
-    if isinstance(source, torch.Tensor):
+    if _is_tensor(source):
         source = _from_torch(source, name)
     if np.ma.is_masked(source):
         raise InvalidInputError(f"{name} has masked points: remove them first, with compress_rows for instance")
@@ -93,7 +111,15 @@ def _array(source: Any, name: str) -> np.ndarray:
     return array if array.flags.writeable and min(array.strides, default=1) >= 0 else array.copy()
 
 
-def _from_torch(tensor: torch.Tensor, name: str) -> np.ndarray:
+def _is_tensor(source: Any) -> bool:
+    """Without importing torch: who has a tensor has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
+
+
+def _from_torch(tensor: Any, name: str) -> np.ndarray:
+    import torch
+
     try:
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from geocaps.errors import InvalidInputError
 
 MAX_COORDINATE = 1e15
@@ -13,6 +10,9 @@ MAX_COORDINATE = 1e15
 
 def require_points(points: object, minimum: int, name: str = "points") -> None:
     """Raises unless ``points`` is a float batch ``[B, N, 3]`` that the model can work with."""
+    import torch
+    from torch import Tensor
+
     if not isinstance(points, Tensor):
         raise InvalidInputError(f"{name} must be a tensor [B, N, 3], not {type(points).__name__}")
     if points.ndim != 3 or points.shape[-1] != 3:
