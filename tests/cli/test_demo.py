@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -26,6 +27,13 @@ def test_demo_measures_and_writes(weights, tmp_path, capsys):
     page = (out / "demo.html").read_text()
     assert "data:image/png;base64," in page
     assert "geocaps align" in page
+    header = re.findall(r"<th>([^<]*)</th>", page)
+    assert header[-2:] == ["top-1", "1-NN class"]
+    assert "The last two columns are retrieval" in page
+    capsules, *others = re.findall(r"<tr><td>.*?</tr>", page)
+    shown = [f"{100 * methods['capsules, each cloud alone'][name]:.1f} %" for name in ("top1", "nn1")]
+    assert re.findall(r"<td>([^<]*)</td>", capsules)[-2:] == shown
+    assert all(re.findall(r"<td>([^<]*)</td>", row)[-2:] == ["–", "–"] for row in others)
 
 
 def test_demo_refuses_a_wrong_call(weights, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""``geocaps demo``: the main job on embedded objects."""
+"""``geocaps demo``: encoding, alignment and retrieval on embedded objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def demo(
     per_class: int = 2,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Turn embedded objects at random, encode, align and find them again; writes a picture and a page.
+    """Rotate embedded objects at random, encode, align and retrieve them; writes a picture and an HTML page.
 
     Example: geocaps demo --out geocaps_demo
 
@@ -24,7 +24,7 @@ def demo(
         out: Folder for demo.png and demo.html.
         weights: Checkpoint folder (default: the weights that ship with the package).
         per_class: Objects of each embedded class.
-        json: One JSON object on standard output.
+        json: Print one JSON object on standard output.
     """
     from geocaps.apps.encode import load
     from geocaps.errors import UsageError
@@ -32,7 +32,7 @@ def demo(
 
     if per_class < 1:
         raise UsageError(f"--per-class must be at least 1, not {per_class}")
-    messages().print("encoding, aligning and searching the embedded shapes …")
+    messages().print("encoding, aligning and retrieving the embedded shapes …")
     found = run_demo(load(weights), out, per_class=per_class)
     if json:
         print_json(

@@ -1,7 +1,8 @@
-"""``geocaps demo``: the main job on embedded objects, with nothing to download.
+"""``geocaps demo``: encoding, alignment and retrieval on embedded objects, with nothing to download.
 
-Two independent samplings of each object are turned at random. Capsules are computed from one cloud at a time; they give
-the turn between two clouds and find the object again. ``align`` sees both clouds, as PCA with ICP does.
+Two independent samplings of each object are rotated at random. Capsules are computed from one cloud at a time; their
+poses give the rotation between two clouds, their features retrieve the object. ``align`` sees both clouds, as PCA with
+ICP does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch import Tensor
 
 from geocaps.apps.align import align
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
-from geocaps.apps.encode import Encoding, Model
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encoding
 from geocaps.evaluation.baselines.classic import pca, pca_icp
 from geocaps.evaluation.metrics import alignment_summary, feature_distances, retrieval_summary
 from geocaps.evaluation.output import make_folder, write_file
@@ -46,7 +48,7 @@ class Demo:
 
 
 def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 1024, seed: int = 0) -> Demo:
-    """Encode, align and search the embedded shapes; writes ``demo.png`` and ``demo.html``."""
+    """Encode, align and retrieve the embedded shapes; writes ``demo.png`` and ``demo.html``."""
     started = time.perf_counter()
     make_folder(folder)
     dataset = load_data("shapes", per_class=per_class)
@@ -54,15 +56,17 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
     pairs = [views.pair(index, "resampled") for index in range(len(dataset))]
 
     before = time.perf_counter()
-    first = model.encode([pair.first for pair in pairs])
-    second = model.encode([pair.second for pair in pairs])
+    first = model.encode_many([pair.first for pair in pairs])
+    second = model.encode_many([pair.second for pair in pairs])
     per_cloud = (time.perf_counter() - before) / (2 * len(pairs))
 
     scope = np.flatnonzero(alignment_scope(dataset).aligned)
     turned = [pairs[index] for index in scope]
-    capsule_turns = [second.pose[int(i)] @ first.pose[int(i)].inverse() for i in scope]
+    capsule_turns = [second[int(i)].pose @ first[int(i)].pose.inverse() for i in scope]
     rows = {"capsules, each cloud alone": _row(turned, capsule_turns, per_cloud)}
-    retrieval = retrieval_summary(feature_distances(second.feature, first.feature), dataset.labels)
+    retrieval = retrieval_summary(
+        feature_distances(second.parse.object.feature, first.parse.object.feature), dataset.labels
+    )
     rows["capsules, each cloud alone"] |= {"top1": float(retrieval["top1"]), "nn1": float(retrieval["nn1"])}
     rows["geocaps align, both clouds"] = _timed(turned, lambda a, b: align(a, b).pose)
     rows["PCA, each cloud alone"] = _timed(turned, lambda a, b: _pose(pca(a, b)))
@@ -75,7 +79,9 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
         "<h1>geocaps demo</h1>",
         f"<p>{html_summary(len(dataset))}</p>",
         table.html(),
-        inline_image("demo", image, "Input in a random pose; part capsules; decoded surfaces; canonical pose."),
+        inline_image(
+            "demo", image, "From top to bottom: input in a random pose, parts, decoded part surfaces, canonical pose."
+        ),
     ]
     page = write_file(folder, "demo.html", html_page("geocaps demo", body).encode())
     return Demo(table, rows, len(dataset), time.perf_counter() - started, picture, page)
@@ -83,8 +89,10 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
 
 def html_summary(objects: int) -> str:
     return (
-        f"{objects} embedded objects, two independent samplings of each, both turned at random. "
-        "A capsule is computed from one cloud; the last column finds each object among all by its capsule's feature."
+        f"{objects} embedded objects, two independent samplings of each, both rotated at random. Capsules are computed "
+        "from one cloud at a time. The last two columns are retrieval by the capsule's feature: how often the nearest "
+        f"of the {objects} first samplings to a second sampling is of the same object (top-1), and of the same class "
+        "(1-NN class)."
     )
 
 
@@ -110,7 +118,7 @@ def _row(pairs: Sequence[Pair], turns: Sequence[Pose], seconds: float) -> dict[s
 
 
 def _table(rows: dict[str, dict[str, float]], objects: int, aligned: int) -> Table:
-    header = ("method", "rotation error (mean)", "median", "within 15°", "ms", "found again", "class of the nearest")
+    header = ("method", "rotation error (mean)", "median", "within 15°", "ms", "top-1", "1-NN class")
     lines = []
     for name, row in rows.items():
         found = (f"{100 * row['top1']:.1f} %", f"{100 * row['nn1']:.1f} %") if "top1" in row else ("–", "–")
@@ -124,18 +132,12 @@ def _picture(seen: Sequence[Encoding]) -> bytes:
     """For each object: the input, its part capsules, their surfaces, and the canonical pose."""
     grid = Grid(4, len(seen))
     for column, one in enumerate(seen):
-        points = one.clouds[0].points
-        labels = one.labels
-        assert isinstance(labels, Tensor)
-        colors = part_colors(one.parts.feature.shape[0])
+        points = one.cloud.points
+        colors = part_colors(len(one.parts))
         surface = one.reconstruct("parts")
-        canonical = one.canonical()
-        assert isinstance(canonical, Tensor)
         draw_points(grid.panel(0, column, "input" if column == 0 else ""), points)
-        draw_points(grid.panel(1, column, "parts" if column == 0 else ""), points, colors[labels.numpy()])
+        draw_points(grid.panel(1, column, "parts" if column == 0 else ""), points, colors[one.labels])
         surfaces = grid.panel(2, column, "part surfaces" if column == 0 else "")
-        draw_surfaces(surfaces, surface.points.numpy(), surface.triangles.numpy(), colors)
-        draw_points(
-            grid.panel(3, column, "canonical" if column == 0 else ""), canonical.numpy(), colors[labels.numpy()]
-        )
+        draw_surfaces(surfaces, surface.points, surface.triangles, colors)
+        draw_points(grid.panel(3, column, "canonical" if column == 0 else ""), one.canonical(), colors[one.labels])
     return grid.png()
