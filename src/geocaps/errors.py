@@ -19,6 +19,18 @@ class InvalidInputError(GeocapsError, ValueError):
     """The points, poses or options handed over cannot be worked with."""
 
 
+class NotFiniteError(InvalidInputError):
+    """Points that are NaN or infinite, where nothing says that they mean "no return"; ``what`` is without the advice."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: leave them out with --drop-invalid (in Python: drop_invalid=True)")
+        self.what = what
+
+
+class DroppedPointsWarning(UserWarning):
+    """Points that are NaN or infinite were left out; the message says of what, and how many."""
+
+
 class FileFormatError(GeocapsError, ValueError):
     """A file cannot be read: unknown format, damaged, hostile or empty."""
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from io_files import gltf_tree, make_box, make_points, pcd_header
 
-from geocaps.errors import FileFormatError, InvalidInputError, MissingExtraError
-from geocaps.points.io import SUFFIXES, limits, load_points
+from geocaps.errors import DroppedPointsWarning, FileFormatError, InvalidInputError, MissingExtraError
+from geocaps.points.io import SUFFIXES, limits, load_points, save_points
 
 
 def check_sentence(path, kind, words):
@@ -79,7 +79,6 @@ NO_POINTS = {
     "a.obj": b"# nothing\n",
     "a.pcd": pcd_header(0, "ascii"),
     "b.pcd": pcd_header(0, "binary"),
-    "c.pcd": pcd_header(1, "ascii") + b"nan nan nan\n",
     "a.stl": b"\0" * 84,
     "b.stl": b"solid a\nfacet\nendsolid a\n",
     "a.xyz": b"# only a comment\n",
@@ -104,13 +103,51 @@ def test_no_points_in_arrays(tmp_path):
         check_sentence(tmp_path / name, FileFormatError, "holds no points")
 
 
-def test_not_finite(tmp_path):
-    points = make_points().astype(np.float64)
-    points[3], points[9, 1] = np.nan, np.inf
-    np.save(tmp_path / "a.npy", points)
-    np.savetxt(tmp_path / "a.xyz", points)
-    for name in ("a.npy", "a.xyz"):
-        check_sentence(tmp_path / name, InvalidInputError, "2 of 200 points have a coordinate that is NaN or infinite")
+NAN = np.nan
+SPOILT = np.vstack([make_points().astype(np.float64), [[NAN, 0, 0], [0, np.inf, 0]]])
+WRONG = r"2 of 202 points have a coordinate that is NaN or infinite"
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.xyz", "a.ply", "a.obj"])
+def test_not_finite_is_refused_unless_they_are_to_be_dropped(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.npz":
+        np.savez(path, points=SPOILT)
+    elif name == "a.npy":
+        np.save(path, SPOILT)
+    elif name == "a.h5":
+        with h5py.File(path, "w") as file:
+            file["points"] = SPOILT
+    elif name == "a.obj":
+        path.write_text("".join("v {} {} {}\n".format(*row) for row in SPOILT))
+    else:
+        save_points(path, SPOILT)
+    check_sentence(path, InvalidInputError, f"{WRONG}: leave them out with --drop-invalid")
+    with pytest.warns(DroppedPointsWarning, match=rf"{name}: {WRONG}; they are left out"):
+        cloud = load_points(path, drop_invalid=True)
+    np.testing.assert_allclose(cloud.points, make_points(), atol=1e-6)
+    assert cloud.dropped == 2
+
+
+def test_pcd_means_no_return_by_it_and_says_how_many(tmp_path):
+    save_points(tmp_path / "scan.pcd", SPOILT)
+    with pytest.warns(DroppedPointsWarning, match=WRONG):
+        cloud = load_points(tmp_path / "scan.pcd")
+    np.testing.assert_allclose(cloud.points, make_points(), atol=1e-6)
+    assert cloud.dropped == 2
+    (tmp_path / "none.pcd").write_bytes(pcd_header(1, "ascii") + b"nan nan nan\n")
+    check_sentence(tmp_path / "none.pcd", InvalidInputError, "1 of 1 points")
+
+
+def test_a_mesh_without_its_bad_vertices_keeps_the_faces_between_the_others(tmp_path):
+    (tmp_path / "a.off").write_text("OFF\n5 2 0\nnan 0 0\n0 0 0\n1 0 0\n0 1 0\n9 9 9\n3 0 1 2\n3 1 2 3\n")
+    check_sentence(tmp_path / "a.off", InvalidInputError, "1 of 5 points")
+    with pytest.warns(DroppedPointsWarning, match="1 of 5"):
+        mesh = load_points(tmp_path / "a.off", drop_invalid=True)
+    assert mesh.dropped == 1
+    np.testing.assert_array_equal(mesh.vertices, [[0, 0, 0], [1, 0, 0], [0, 1, 0], [9, 9, 9]])
+    np.testing.assert_array_equal(mesh.faces, [[0, 1, 2]])
+    assert mesh.points.max() <= 1
 
 
 def test_mesh_without_area(tmp_path):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from io_files import BOXES, CLOUDS, gltf_tree, make_box, make_points, pcd_header, ply_bytes, write_glb
+from io_files import BOXES, CLOUDS, compress_lzf, gltf_tree, make_box, make_points, pcd_header, ply_bytes, write_glb
 
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.points.io import gltf, load_points
@@ -90,8 +90,34 @@ def test_any_text(tmp_path, suffix, text):
     load_or_refuse(path)
 
 
+ONE, STEPS = struct.pack("<f", 1), np.arange(100, dtype="<f4").tobytes()
+GOLDEN_LZF = (
+    b"\x03" + ONE + b"\xe0\xff\x03\xe0\x7b\x03"  # x: 4 bytes as they are, then 264 and 132 from 4 back, overlapping
+    b"\xe1\xff\x8f\xe1\x7f\x8f"  # y: 264 and 136 bytes from 400 back
+    + b"".join(bytes([len(STEPS[i : i + 32]) - 1]) + STEPS[i : i + 32] for i in range(0, 400, 32))  # z: all as they are
+)
+
+
+def test_lzf_of_known_bytes_gives_the_known_points(tmp_path):
+    head = pcd_header(100, "binary_compressed") + struct.pack("<2I", len(GOLDEN_LZF), 1200)
+    (tmp_path / "a.pcd").write_bytes(head + GOLDEN_LZF)
+    expected = np.column_stack([np.ones(100), np.ones(100), np.arange(100)])
+    np.testing.assert_array_equal(load_points(tmp_path / "a.pcd").points, expected)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.integers(20, 80)), min_size=1, max_size=12))
+def test_lzf_unpacks_what_another_program_packed_and_nothing_less(tmp_path, pieces):
+    data = b"".join(piece * times for piece, times in pieces) + b"\0" * 64
+    packed = compress_lzf(tmp_path, data)
+    assert decompress_lzf(packed, len(data)) == data
+    for damaged, size in ((packed[:-1], len(data)), (packed, len(data) - 1), (packed, len(data) + 1), (b"", 1)):
+        with pytest.raises(ValueError, match="damaged"):
+            decompress_lzf(damaged, size)
+
+
 @given(data=st.binary(max_size=300), size=st.integers(0, 2000))
-def test_lzf_gives_the_declared_bytes_or_refuses(data, size):
+def test_lzf_of_any_bytes_ends(data, size):
     with contextlib.suppress(ValueError):
         assert len(decompress_lzf(data, size)) == size
 

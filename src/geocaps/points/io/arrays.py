@@ -6,13 +6,16 @@ import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 from numpy.lib import format as npy_format
 
 from geocaps.points.io import limits
 from geocaps.points.io.limits import Geometry
+
+if TYPE_CHECKING:
+    import h5py
 
 _MAX_MEMBERS = 1000
 _MAX_COLUMNS = 16
@@ -59,6 +62,24 @@ def read_npz(path: Path) -> Geometry:
         return limits.cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)[:, :3])
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read every array of an archive that ``np.savez`` wrote (not packed), each after its size was checked."""
+    found = {}
+    with _opened_npz(path) as archive:
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise ValueError(f"it has {len(archive.infolist()):,} arrays, the limit is {_MAX_MEMBERS:,}")
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
+                raise ValueError(f"its member '{info.filename[:40]}' is packed, or is no array")
+            data = archive.read(info)
+            stream = io.BytesIO(data)
+            shape, dtype = _npy_header(stream)
+            limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), f"the array '{name[:40]}'")
+            found[name] = npy_format.read_array(io.BytesIO(data), allow_pickle=False)
+    return found
+
+
 def _opened_npz(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(limits.read_bytes(path)))
@@ -90,6 +111,8 @@ def read_hdf5(path: Path) -> Geometry:
 
 
 def _opened_hdf5(path: Path) -> h5py.File:
+    import h5py  # slow to import
+
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -100,6 +123,8 @@ def _opened_hdf5(path: Path) -> h5py.File:
 
 def why_not_hdf5(path: Path, error: Exception) -> str:
     """HDF5 speaks of its own inside when a file does not open."""
+    import h5py
+
     if not isinstance(error, OSError) or error.errno is not None:
         return str(error)
     return "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"
@@ -107,6 +132,8 @@ def why_not_hdf5(path: Path, error: Exception) -> str:
 
 def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     """Every dataset of numbers by its name, reached without following a link out of the file."""
+    import h5py
+
     found: dict[str, h5py.Dataset] = {}
     waiting: list[tuple[str, h5py.Group]] = [("", file)]
     seen = 0

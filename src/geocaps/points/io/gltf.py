@@ -10,12 +10,12 @@ import base64
 import io
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-from trimesh.exchange.gltf import load_gltf
 
 from geocaps.points.io import limits
 from geocaps.points.io.limits import Geometry
@@ -72,6 +72,8 @@ def _parse(text: bytes) -> Json:
 
 
 def _read_scene(tree: Json, path: Path, binary: bytes) -> Geometry:
+    from trimesh.exchange.gltf import load_gltf  # slow to import, and few formats need it
+
     buffers = _read_buffers(tree, path, binary)
     stripped = _strip(tree, buffers)
     _check_views(stripped, buffers)
@@ -81,7 +83,10 @@ def _read_scene(tree: Json, path: Path, binary: bytes) -> Geometry:
         resolver={str(i): buffer for i, buffer in enumerate(buffers)},
         skip_materials=True,
     )
-    return _flatten(loaded["geometry"], loaded["graph"])
+    flat = _flatten(loaded["geometry"], loaded["graph"])
+    primitives = [primitive for mesh in _dicts(tree, "meshes") for primitive in _dicts(mesh, "primitives")]
+    named = {name for primitive in primitives for name in _dict(primitive.get("attributes", {}))}
+    return replace(flat, extras=limits.extras_of(named), units="metres")  # as glTF has it for every file
 
 
 def _read_buffers(tree: Json, path: Path, binary: bytes) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ _COMPRESSED_BIT = 0x80
 # For each kind of item in a layered chunk (point formats 6 to 10) the number of its layers; type 14 has one a byte.
 _LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}
 _EXTRA_BYTES_ITEM = 14
+_GEO_KEYS, _WKT, _LINEAR_UNITS = 34735, 2112, 3076
+_UNITS: dict[int | str, str] = {
+    9001: "metres", 9002: "feet", 9003: "US survey feet", "metre": "metres", "meter": "metres", "foot": "feet",
+    "us survey foot": "US survey feet",
+}  # fmt: skip
 
 
 def read(path: Path) -> Geometry:
@@ -50,7 +56,24 @@ def read(path: Path) -> Geometry:
         raise ValueError(f"its compressed points are damaged ({error})") from error
     if len(points) != header.point_count:
         raise ValueError(f"{header.point_count:,} points are declared, and {len(points):,} are there: cut short")
-    return limits.cloud(np.column_stack([points.x, points.y, points.z]))
+    extras = limits.extras_of(name for name in header.point_format.dimension_names if np.any(points[name]))
+    return limits.cloud(np.column_stack([points.x, points.y, points.z]), extras, _units(header))
+
+
+def _units(header: Any) -> str | None:
+    """The unit of length that the coordinate system of the file states, as GeoTIFF keys or as WKT; else None."""
+    for vlr in header.vlrs:
+        content = vlr.record_data_bytes()
+        if vlr.record_id == _GEO_KEYS and vlr.user_id == "LASF_Projection":
+            keys = np.frombuffer(content[: len(content) // 8 * 8], "<u2").reshape(-1, 4)
+            for key, place, _, value in keys[1:].tolist():
+                if key == _LINEAR_UNITS and place == 0:
+                    return _UNITS.get(value)
+        if vlr.record_id == _WKT and vlr.user_id == "LASF_Projection":
+            found = re.findall(rb'(?:LENGTHUNIT|UNIT)\["([^"]{1,40})"', content)
+            lengths = [name.decode("latin-1") for name in found if not name.lower().startswith((b"deg", b"rad"))]
+            return _UNITS.get(lengths[0].lower(), lengths[0]) if lengths else None
+    return None
 
 
 def _check_header(data: bytes) -> tuple[int, int, bool]:

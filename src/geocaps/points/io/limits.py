@@ -6,12 +6,13 @@ sentence that names the file. Counts in a header are checked against the bytes t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
-from trimesh.geometry import triangulate_quads
 
 MAX_FILE_BYTES = 4 * 1024**3
 # Text is parsed into Python objects about thirty times its size.
@@ -28,24 +29,58 @@ class Geometry:
 
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"] | None = None
+    extras: tuple[str, ...] = ()
+    """What else the file says of its points, such as colours; it is passed over."""
+    units: str | None = None
+    """The unit of length, where the file or its format states one."""
 
 
-def cloud(points: np.ndarray) -> Geometry:
+def cloud(points: np.ndarray, extras: Iterable[str] = (), units: str | None = None) -> Geometry:
     """Points of any numeric type, [N, 3], as a cloud in float64."""
-    return Geometry(np.ascontiguousarray(points, dtype=np.float64).reshape(-1, 3))
+    points = np.ascontiguousarray(points, dtype=np.float64).reshape(-1, 3)
+    return Geometry(points, None, tuple(extras), units)
 
 
-def mesh(vertices: np.ndarray, polygons: np.ndarray | list) -> Geometry:
+def mesh(
+    vertices: np.ndarray, polygons: np.ndarray | Sequence, extras: Iterable[str] = (), units: str | None = None
+) -> Geometry:
     """Vertices and polygons (cut into triangle fans) as a mesh, or as a cloud when no polygon has three corners."""
-    points = cloud(vertices).vertices
-    triangles = np.asarray(triangulate_quads(polygons)).reshape(-1, 3).astype(np.int64)
+    whole = cloud(vertices, extras, units)
+    points, triangles = whole.vertices, _fans(polygons)
     if len(triangles) == 0:
-        return Geometry(points)
+        return whole
     lowest, highest = int(triangles.min()), int(triangles.max())
     if lowest < 0 or highest >= len(points):
         wrong = lowest if lowest < 0 else highest
         raise ValueError(f"a face refers to vertex {wrong}, and there are {len(points)} vertices")
-    return Geometry(points, triangles)
+    return replace(whole, faces=triangles)
+
+
+def _fans(polygons: np.ndarray | Sequence) -> Int[np.ndarray, "f 3"]:
+    """Triangles, in the order of the polygons: each is cut into a fan about its first corner."""
+    if isinstance(polygons, np.ndarray):
+        lengths, corners = np.full(len(polygons), polygons.shape[-1]), polygons.astype(np.int64).ravel()
+    else:
+        lengths = np.fromiter(map(len, polygons), dtype=np.int64, count=len(polygons))
+        corners = np.fromiter(chain.from_iterable(polygons), dtype=np.int64, count=int(lengths.sum()))
+    pieces = np.maximum(lengths - 2, 0)
+    first = np.repeat(np.cumsum(lengths) - lengths, pieces)
+    step = np.arange(len(first)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    return np.column_stack([corners[first], corners[first + step + 1], corners[first + step + 2]])
+
+
+def extras_of(names: Iterable[str]) -> tuple[str, ...]:
+    """What the columns of these names hold beside the coordinates."""
+    known = {name.lower() for name in names}
+    return tuple(what for what, signs in _EXTRAS.items() if known & signs)
+
+
+_EXTRAS = {
+    "colours": {"red", "r", "rgb", "rgba", "diffuse_red", "color_0"},
+    "normals": {"nx", "normal_x", "normal"},
+    "intensity": {"intensity", "scalar_intensity"},
+    "labels": {"label", "class", "classification", "scalar_label"},
+}
 
 
 def read_bytes(path: Path, limit: int | None = None) -> bytes:

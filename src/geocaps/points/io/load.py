@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
+from geocaps.errors import (
+    DroppedPointsWarning,
+    FileFormatError,
+    GeocapsError,
+    InvalidInputError,
+    NotFiniteError,
+)
 from geocaps.points.io import arrays, gltf, las, limits, meshes, pcd, ply, text
 from geocaps.points.io.limits import Geometry
 from geocaps.points.io.surface import check_draw, sample_surface
@@ -39,6 +46,8 @@ _READERS: dict[str, Callable[[Path], Geometry]] = {
     ".laz": las.read,
 }
 SUFFIXES: frozenset[str] = frozenset(_READERS)
+NO_RETURN_SUFFIXES = (".pcd",)
+"""Formats that mark the pixels of a scan where nothing came back with NaN."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class PointCloud:
     source: str
     faces: Int[np.ndarray, "f 3"] | None = None
     vertices: Float[np.ndarray, "v 3"] | None = None
+    dropped: int = 0
+    """Points (or vertices) of the file that are NaN or infinite, and were left out."""
 
 
 def is_supported(path: str | os.PathLike) -> bool:
@@ -60,13 +71,17 @@ def is_supported(path: str | os.PathLike) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
-def load_points(path: str | os.PathLike, count: int | None = None, *, seed: int = 0) -> PointCloud:
+def load_points(
+    path: str | os.PathLike, count: int | None = None, *, seed: int = 0, drop_invalid: bool = False
+) -> PointCloud:
     """Read a point cloud or a mesh from a file; its suffix says the format.
 
     A mesh gives `count` points (default 4096) drawn uniformly by area; a cloud gives its points, in their order: all,
     or a random subset of `count` (all when it has fewer). The same seed gives the same points. Scenes are put together
-    with the transforms of their nodes. Rows of a PCD file that are not finite mean "no return" and are dropped; in any
-    other format they raise InvalidInputError. What cannot be read raises FileFormatError.
+    with the transforms of their nodes. What cannot be read raises FileFormatError.
+
+    Points that are NaN or infinite mean "no return" in a PCD file and are left out, with a DroppedPointsWarning. In
+    any other format they raise InvalidInputError, unless `drop_invalid` leaves them (and the faces at them) out too.
     """
     if not os.fspath(path):
         raise InvalidInputError("an empty name was given: name a file")
@@ -74,23 +89,47 @@ def load_points(path: str | os.PathLike, count: int | None = None, *, seed: int 
     check_draw(1 if count is None else count, seed)
     if count is not None and count > limits.MAX_POINTS:
         raise InvalidInputError(f"{count:,} points were asked for, the limit is {limits.MAX_POINTS:,}")
-    geometry = _read(path)
-    vertices, faces = geometry.vertices, geometry.faces
+    geometry = read_geometry(path)
+    drops = drop_invalid or path.suffix.lower() in NO_RETURN_SUFFIXES
+    vertices, faces, dropped = finite_only(geometry.vertices, geometry.faces, str(path), drop=drops)
     if faces is None:
         points = vertices
         if count is not None and count < len(points):
             chosen = np.random.default_rng(seed).choice(len(points), count, replace=False, shuffle=False)
             points = points[np.sort(chosen)]
-        return PointCloud(_compact(points), str(path))
+        return PointCloud(_compact(points), str(path), dropped=dropped)
     try:
         points, _ = sample_surface(vertices, faces, DEFAULT_COUNT if count is None else count, seed=seed)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from error
-    return PointCloud(_compact(points), str(path), faces, _compact(vertices))
+    return PointCloud(_compact(points), str(path), faces, _compact(vertices), dropped)
 
 
-def _read(path: Path) -> Geometry:
-    """The finite, non-empty geometry of a file, or one sentence that names the file."""
+def finite_only(
+    points: Float[np.ndarray, "n 3"], faces: Int[np.ndarray, "f 3"] | None, name: str, *, drop: bool
+) -> tuple[Float[np.ndarray, "m 3"], Int[np.ndarray, "g 3"] | None, int]:
+    """The points (and the faces between them) without those that are NaN or infinite, and how many those were.
+
+    Left out with a DroppedPointsWarning, or, without `drop`, refused with NotFiniteError: so in every place that takes
+    points.
+    """
+    sound = np.isfinite(points).all(axis=1)
+    wrong = len(points) - int(sound.sum())
+    if not wrong:
+        return points, faces, 0
+    what = f"{name}: {wrong:,} of {len(points):,} points have a coordinate that is NaN or infinite"
+    if wrong == len(points):
+        raise InvalidInputError(f"{what}: there is nothing to work with")
+    if not drop:
+        raise NotFiniteError(what)
+    warnings.warn(DroppedPointsWarning(f"{what}; they are left out"), stacklevel=3)
+    if faces is not None:
+        faces = (np.cumsum(sound) - 1)[faces[sound[faces].all(axis=1)]]
+    return points[sound], faces, wrong
+
+
+def read_geometry(path: Path) -> Geometry:
+    """The geometry of a file as it is, with at least one point, or one sentence that names the file."""
     reader = _READERS.get(path.suffix.lower())
     try:
         path.stat()
@@ -127,11 +166,6 @@ def _read(path: Path) -> Geometry:
         raise FileFormatError(f"{path} holds no points: a {kind} file with at least one was expected")
     if total > limits.MAX_POINTS:
         raise FileFormatError(f"{path} holds {total:,} points, the limit is {limits.MAX_POINTS:,}: thin it out first")
-    wrong = total - int(np.isfinite(geometry.vertices).all(axis=1).sum())
-    if wrong:
-        raise InvalidInputError(
-            f"{path}: {wrong:,} of {total:,} points have a coordinate that is NaN or infinite: remove these rows first"
-        )
     return geometry
 
 

@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 import numpy as np
-from trimesh.exchange.off import load_off
-from trimesh.exchange.stl import load_stl_ascii, load_stl_binary
 
 from geocaps.points.io import limits
 from geocaps.points.io.limits import Geometry
 
 # ModelNet glues the counts to the keyword: "OFF490 518 0".
-_OFF_HEADER = re.compile(r"\s*(?:ST)?C?N?OFF\s*(\d{1,18})\s+(\d{1,18})\b")
+_OFF_HEADER = re.compile(r"\s*(?:ST)?(C?)(N?)OFF\s*(\d{1,18})\s+(\d{1,18})\b")
 _STL_HEADER_BYTES, _STL_TRIANGLE_BYTES = 84, 50
 
 
@@ -26,6 +24,7 @@ def read_obj(path: Path) -> Geometry:
     """
     vertices: list[list[str]] = []
     faces: list[list[int]] = []
+    colored = normals = False
     for line in limits.read_text(path).replace("\\\n", " ").splitlines():
         words = line.split("#", 1)[0].split()
         if not words:
@@ -34,11 +33,15 @@ def read_obj(path: Path) -> Geometry:
             if len(words) < 4:
                 raise ValueError(f"vertex {len(vertices) + 1} has fewer than three coordinates")
             vertices.append(words[1:4])
+            colored = colored or len(words) >= 7
+        elif words[0] == "vn":
+            normals = True
         elif words[0] == "f":
             faces.append([_obj_index(word, len(vertices)) for word in words[1:]])
     if not vertices:
         raise ValueError("there are no vertices (lines that begin with v)")
-    return limits.mesh(np.array(vertices, dtype=np.float64), faces)
+    extras = [name for name, there in (("colours", colored), ("normals", normals)) if there]
+    return limits.mesh(np.array(vertices, dtype=np.float64), faces, extras)
 
 
 def _obj_index(word: str, defined: int) -> int:
@@ -51,11 +54,14 @@ def _obj_index(word: str, defined: int) -> int:
 
 def read_off(path: Path) -> Geometry:
     """Read an OFF file (also COFF, NOFF), with the counts on the line of the keyword or below it."""
+    from trimesh.exchange.off import load_off  # slow to import, and few formats need it
+
     text = re.sub(r"#[^\n]*", "", limits.read_text(path))
     header = _OFF_HEADER.match(text)
     if header is None:
         raise ValueError("it does not begin with OFF and the numbers of vertices and faces")
-    vertex_count, face_count = int(header[1]), int(header[2])
+    vertex_count, face_count = int(header[3]), int(header[4])
+    extras = [name for name, there in (("colours", header[1]), ("normals", header[2])) if there]
     limits.check_count(vertex_count, "vertices")
     limits.check_count(face_count, "faces")
     body = text[header.end() :]
@@ -68,11 +74,13 @@ def read_off(path: Path) -> Geometry:
         )
     clean = "\n".join([f"OFF\n{vertex_count} {face_count} 0", *lines[: vertex_count + face_count]])
     loaded = load_off(io.StringIO(clean))
-    return limits.mesh(loaded["vertices"], loaded["faces"])
+    return limits.mesh(loaded["vertices"], loaded["faces"], extras)
 
 
 def read_stl(path: Path) -> Geometry:
     """Read an STL file: binary when its size fits its count (some binary files begin with "solid"), else ASCII."""
+    from trimesh.exchange.stl import load_stl_ascii, load_stl_binary  # slow to import, and few formats need it
+
     data = limits.read_bytes(path)
     count = int.from_bytes(data[_STL_HEADER_BYTES - 4 : _STL_HEADER_BYTES], "little")
     expected = _STL_HEADER_BYTES + count * _STL_TRIANGLE_BYTES

@@ -37,7 +37,7 @@ class _Header:
 
 
 def read(path: Path) -> Geometry:
-    """Read x, y, z of a PCD file, without the rows that are not finite: in organised scans they mean "no return".
+    """Read x, y, z of a PCD file; rows that are not finite mean "no return", as in organised scans.
 
     The viewpoint of the header is where the sensor stood; the points are already in its frame, so it is not applied.
     """
@@ -54,8 +54,7 @@ def read(path: Path) -> Geometry:
         points = np.column_stack([table[f"f{i}"][:, 0] for i in header.axes])
     else:
         points = _read_compressed(header, body, header.points * row_bytes)
-    points = points.astype(np.float64)
-    return limits.cloud(points[np.isfinite(points).all(axis=1)])
+    return limits.cloud(points, limits.extras_of(item.name for item in header.fields))
 
 
 def _parse_header(data: bytes) -> _Header:

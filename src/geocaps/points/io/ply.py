@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from trimesh.exchange.ply import load_ply
 
 from geocaps.points.io import limits
 from geocaps.points.io.limits import Geometry
@@ -53,17 +52,18 @@ def read(path: Path) -> Geometry:
     data = limits.read_bytes(path)
     header = _parse_header(data)
     _check_sizes(header, data)
-    if header.ascii:
-        limits.check_text(len(data))
-    elif not _is_even(header, data):
-        return _read_uneven(header, data)
-    loaded = load_ply(io.BytesIO(data), skip_materials=True, fix_texture=False)
-    if "vertices" not in loaded:
-        return limits.cloud(np.empty((0, 3)))
-    if len(loaded["vertices"]) != header.elements["vertex"].count:
-        raise ValueError("some vertices are missing: damaged or cut short")
-    faces = loaded.get("faces")
-    return limits.mesh(loaded["vertices"], [] if faces is None else faces)
+    rows: _Rows = _TextRows(data, header.size) if header.ascii else _BinaryRows(data, header.size)
+    vertices: np.ndarray = np.empty((0, 3))
+    faces: Any = np.empty((0, 3))
+    for element in header.elements.values():
+        if element.name == "vertex" and any(prop.length_dtype is not None for prop in element.properties):
+            raise ValueError("its vertices have lists among their properties")
+        table: dict[str, Any] = _read_even(element, rows) or _read_uneven(element, rows)
+        if element.name == "vertex":
+            vertices = np.column_stack([table[axis] for axis in "xyz"])
+        elif element.name == "face":
+            faces = next((table[name] for name in _INDEX_NAMES if name in table), faces)
+    return limits.mesh(vertices, faces, limits.extras_of(prop.name for prop in header.elements["vertex"].properties))
 
 
 def _parse_header(data: bytes) -> _Header:
@@ -119,66 +119,81 @@ def _check_sizes(header: _Header, data: bytes) -> None:
         raise ValueError(f"the header declares {rows:,} rows, and {lines:,} lines follow")
 
 
-def _is_even(header: _Header, data: bytes) -> bool:
-    """Whether trimesh reads the file: vertices and faces only, and every list as long as the first of its kind."""
-    if not set(header.elements) <= {"vertex", "face"}:
-        return False
-    position = header.size
-    for element in header.elements.values():
-        row: list[tuple] = []
-        lengths: dict[str, int] = {}
-        for i, prop in enumerate(element.properties):
-            if prop.length_dtype is not None and element.count:
-                start = position + np.dtype(row).itemsize
-                lengths[f"n{i}"] = max(int(_values(data, start, prop.length_dtype, 1)[0]), 0)
-                row.append((f"n{i}", prop.length_dtype))
-                limits.check_present(start + lengths[f"n{i}"] * prop.dtype.itemsize, len(data), "the lists it declares")
-            row.append((f"f{i}", prop.dtype, (lengths.get(f"n{i}", 1),)))
-        size = np.dtype(row).itemsize * element.count
-        if position + size > len(data):
-            return False
-        table = _values(data, position, np.dtype(row), element.count)
-        if any((table[name] != length).any() for name, length in lengths.items()):
-            return False
-        position += size
-    return position == len(data)
+Field = tuple[str, np.dtype, int]
+"""A name, the type of its values, and how many of them a row has."""
 
 
-def _read_uneven(header: _Header, data: bytes) -> Geometry:
-    """Read a binary file that trimesh does not: triangles beside quads, other elements, or bytes after the end."""
-    position = header.size
-    vertices, faces = np.empty((0, 3)), []
-    for element in header.elements.values():
-        if element.name == "vertex" and all(prop.length_dtype is None for prop in element.properties):
-            row = np.dtype([(f"f{i}", prop.dtype) for i, prop in enumerate(element.properties)])
-            names = [prop.name for prop in element.properties]
-            table = _values(data, position, row, element.count)
-            vertices = np.column_stack([table[f"f{names.index(axis)}"] for axis in "xyz"])
-            position += row.itemsize * element.count
-        elif element.name == "vertex":
-            raise ValueError("its vertices have lists among their properties")
-        else:
-            for _ in range(element.count):
-                lists, position = _read_row(element, data, position)
-                if element.name == "face":
-                    faces.append(next((lists[name] for name in _INDEX_NAMES if name in lists), []))
-    return limits.mesh(vertices, faces)
+class _BinaryRows:
+    """The rows of a binary file, read from `position` on."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data, self.position = data, position
+
+    def take(self, fields: list[Field], count: int) -> dict[str, np.ndarray]:
+        """So many rows, by column [count, n]; a file that has fewer is refused."""
+        row = np.dtype([(f"f{i}", dtype, (length,)) for i, (_, dtype, length) in enumerate(fields)])
+        end = self.position + count * row.itemsize
+        limits.check_present(end, len(self.data), "the rows that the header declares")
+        table = np.frombuffer(self.data, row, count, self.position) if row.itemsize else np.empty(count, row)
+        self.position = end
+        return {name: table[f"f{i}"] for i, (name, _, _) in enumerate(fields)}
 
 
-def _read_row(element: _Element, data: bytes, position: int) -> tuple[dict[str, list[int]], int]:
-    """The lists of one row, by name, and where the next row begins."""
-    lists = {}
+class _TextRows:
+    """The same of an ASCII file."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        limits.check_text(len(data))
+        self.values, self.position = np.array(limits.decode(data[start:]).split(), dtype=np.float64), 0
+
+    def take(self, fields: list[Field], count: int) -> dict[str, np.ndarray]:
+        ends = np.cumsum([length for _, _, length in fields])
+        width = int(ends[-1]) if fields else 0
+        end = self.position + count * width
+        if end > len(self.values):
+            raise ValueError(f"{end:,} numbers are declared, and {len(self.values):,} are there: damaged or cut short")
+        table = self.values[self.position : end].reshape(count, width)
+        self.position = end
+        return {name: table[:, e - n : e] for (name, _, n), e in zip(fields, ends, strict=True)}
+
+
+_Rows = _BinaryRows | _TextRows
+
+
+def _read_even(element: _Element, rows: _Rows) -> dict[str, np.ndarray] | None:
+    """The columns of an element whose lists are all as long as those of its first row; else None, and nothing read."""
+    start = rows.position
+    fields: list[Field] = []
+    lengths: dict[str, int] = {}
     for prop in element.properties:
-        if prop.length_dtype is None:
-            position += prop.dtype.itemsize
-            continue
-        length = int(_values(data, position, prop.length_dtype, 1)[0])
-        position += prop.length_dtype.itemsize
-        lists[prop.name] = _values(data, position, prop.dtype, max(length, 0)).tolist()
-        position += prop.dtype.itemsize * max(length, 0)
-    return lists, position
+        length = 1
+        if prop.length_dtype is not None and element.count:
+            length = max(int(rows.take([("n", prop.length_dtype, 1)], 1)["n"][0, 0]), 0)
+            lengths[f"n {prop.name}"] = length
+            fields.append((f"n {prop.name}", prop.length_dtype, 1))
+        fields.append((prop.name, prop.dtype, length))
+        if element.count:
+            rows.take(fields[-1:], 1)
+    rows.position = start
+    try:
+        table = rows.take(fields, element.count)
+    except ValueError:  # too few bytes for lists of that length
+        return None
+    if any((table[name] != length).any() for name, length in lengths.items()):
+        rows.position = start
+        return None
+    return table
 
 
-def _values(data: bytes, position: int, dtype: np.dtype, count: int) -> np.ndarray:
-    limits.check_present(position + count * dtype.itemsize, len(data), "the rows that the header declares")
-    return np.frombuffer(data, dtype=dtype, count=count, offset=position)
+def _read_uneven(element: _Element, rows: _Rows) -> dict[str, list[np.ndarray]]:
+    """The lists of an element by name, row by row."""
+    lists: dict[str, list[np.ndarray]] = {prop.name: [] for prop in element.properties if prop.length_dtype is not None}
+    for _ in range(element.count):
+        for prop in element.properties:
+            length = 1
+            if prop.length_dtype is not None:
+                length = max(int(rows.take([("n", prop.length_dtype, 1)], 1)["n"][0, 0]), 0)
+            values = rows.take([("v", prop.dtype, length)], 1)["v"][0]
+            if prop.length_dtype is not None:
+                lists[prop.name].append(values)
+    return lists

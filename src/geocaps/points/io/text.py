@@ -30,16 +30,18 @@ def read(path: Path) -> Geometry:
     names = [name.strip(" \"'").lower() for name in line.split(delimiter)]
     if len(names) < 3:
         raise ValueError(f"expected at least three columns, the first line is {line[:60]!r}")
-    columns = (0, 1, 2)
+    columns: tuple[int, ...] = (0, 1, 2)
+    extras: tuple[str, ...] = (f"{len(names) - 3} more columns",) if len(names) > 3 else ()
     if not all(_is_number(name) for name in names[:3]):
         if {"x", "y", "z"} <= set(names):
             columns = (names.index("x"), names.index("y"), names.index("z"))
+        extras = limits.extras_of(names) or extras
         start, _ = _next_line(stream)
     stream.seek(start)
     rows = np.loadtxt(stream, dtype=np.float64, delimiter=delimiter, usecols=columns, ndmin=2)
     if expected is not None and len(rows) != expected:
         raise ValueError(f"the first line declares {expected:,} points, and {len(rows):,} follow: damaged or cut short")
-    return limits.cloud(rows)
+    return limits.cloud(rows, extras)
 
 
 def _next_line(stream: io.StringIO) -> tuple[int, str]:
