@@ -2,8 +2,8 @@ import numpy as np
 import torch
 from tests.model.conftest import clouds, rotations
 
-from geocaps.points.frames import local_frames, principal_axes
-from geocaps.points.sampling import canonical_order, evenly, farthest_points
+from geocaps.points.frames import farthest_points, local_frames, principal_axes
+from geocaps.points.sampling import canonical_order, evenly
 
 
 def test_farthest_points_by_the_definition():

@@ -18,8 +18,7 @@ from geocaps.model.losses import chamfer, gather_points
 from geocaps.model.networks import embedding, projection, start_at_identity
 from geocaps.model.pooling import routed_max_pool
 from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
-from geocaps.points.frames import local_frames
-from geocaps.points.sampling import farthest_points
+from geocaps.points.frames import farthest_points, local_frames
 from geocaps.se3 import Pose
 
 

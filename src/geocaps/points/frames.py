@@ -1,4 +1,4 @@
-"""Frames that turn with the points: local reference frames for parts, principal axes for objects.
+"""Frames that turn with the points: local ones for parts (at farthest points), principal axes for objects.
 
 Computed in float64 without gradient: they are starting points, and their exactness is what makes the whole encoding
 equivariant.
@@ -7,7 +7,7 @@ equivariant.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 _TINY = 1e-12
@@ -17,6 +17,20 @@ _HANDFUL = 12
 def exact(points: Float[Tensor, "*batch 3"]) -> Float64[Tensor, "*batch 3"]:
     """In float64, on the CPU where the device has no float64 (Apple's MPS)."""
     return points.cpu().double() if points.device.type == "mps" else points.double()
+
+
+@torch.no_grad()
+def farthest_points(points: Float[Tensor, "b n 3"], count: int) -> Int[Tensor, "b count"]:
+    """Farthest-point sampling, started at the point farthest from the centroid: the choice turns with the cloud."""
+    batch = torch.arange(len(points), device=points.device)
+    nearest_squared = (points - points.mean(dim=1, keepdim=True)).square().sum(-1)
+    chosen = [nearest_squared.argmax(dim=1)]
+    nearest_squared = torch.full_like(nearest_squared, torch.inf)
+    while len(chosen) < count:
+        last = points[batch, chosen[-1]][:, None]
+        nearest_squared = torch.minimum(nearest_squared, (points - last).square().sum(-1))
+        chosen.append(nearest_squared.argmax(dim=1))
+    return torch.stack(chosen, dim=1)
 
 
 @torch.no_grad()

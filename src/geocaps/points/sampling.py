@@ -1,25 +1,9 @@
-"""Choosing points of a cloud: farthest points, and an order that depends on the shape alone."""
+"""Choosing points of a cloud, in numpy: an order that depends on the shape alone, and every so many of it."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
-
-
-@torch.no_grad()
-def farthest_points(points: Float[Tensor, "b n 3"], count: int) -> Int[Tensor, "b count"]:
-    """Farthest-point sampling, started at the point farthest from the centroid: the choice turns with the cloud."""
-    batch = torch.arange(len(points), device=points.device)
-    nearest_squared = (points - points.mean(dim=1, keepdim=True)).square().sum(-1)
-    chosen = [nearest_squared.argmax(dim=1)]
-    nearest_squared = torch.full_like(nearest_squared, torch.inf)
-    while len(chosen) < count:
-        last = points[batch, chosen[-1]][:, None]
-        nearest_squared = torch.minimum(nearest_squared, (points - last).square().sum(-1))
-        chosen.append(nearest_squared.argmax(dim=1))
-    return torch.stack(chosen, dim=1)
 
 
 def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
