@@ -1,6 +1,7 @@
 """PartsToObject against the paper's formulas written out in `literal.py`: values and gradients."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -81,6 +82,61 @@ def test_agreement_decoders_and_loss_equal_the_literal_formulas(steps):
     torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
     for fast, slow in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(fast, slow, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("log_sigma", "steps"), [(0.0, 3), (-6.0, 1)])
+def test_algorithm_2_equals_the_paper_line_by_line(log_sigma, steps):
+    """All of it, from points and initial part capsules to the loss and its gradients.
+
+    With the wide σ every part has points, and the reference is the paper's to the letter. With the paper's σ some part
+    has none, and leaves L_part (our one departure: `part_regression` says why).
+    """
+    model = make_model(
+        replace(
+            TINY_PAPER,
+            parts=replace(TINY_PAPER.parts, log_sigma=log_sigma),
+            object=replace(TINY_PAPER.object, voting_steps=steps),
+        )
+    )
+    batch, views, noise = 2, model.config.object.views, 60.0
+    reach = model.config.object.noise_translation
+    points, weights = clouds(batch, 64), ObjectiveWeights(part=1.0, chamfer=0.01)
+    initial = model.parts.initial(points, generator(11))
+    with torch.no_grad():
+        parts = model.parts(points, initial).capsules
+    terms = paper_objective(model, points, parts, weights, noise, generator(12))
+    loss = total(terms, weights)
+    used = [p for name, p in model.object.named_parameters() if name != "contrast_log_scale"]
+    gradients = torch.autograd.grad(loss, used)
+
+    draws = generator(12)
+    start = torch.randn(batch, 1, 4, generator=draws)
+    axis = torch.randn(batch, views, 3, generator=draws)
+    angle = (torch.rand(batch, views, 1, generator=draws) * 2 - 1) * math.radians(noise)
+    shift = (torch.rand(batch, views, 3, generator=draws) * 2 - 1) * reach
+    epsilon = torch.randn(batch, model.config.object.feature, generator=draws)
+    squares = torch.rand(batch, J, model.config.parts.decoded, 2, generator=draws) - 0.5
+    found, everywhere = [], []
+    for b in range(batch):
+        h_q = points[b].mean(dim=0), literal.vote_to_pose(torch.cat([torch.zeros(3), start[b, 0]]))[1]
+        perturbations = []
+        for k in range(views):
+            turn = torch.cat([torch.cos(angle[b, k] / 2), torch.sin(angle[b, k] / 2) * axis[b, k] / axis[b, k].norm()])
+            perturbations.append((shift[b, k], turn))
+        *numbers, reached = literal.algorithm_2(
+            model, points[b], as_list(initial[b]), h_q, perturbations, epsilon[b], squares[b], weights.chamfer
+        )
+        found.append(torch.stack(numbers))
+        everywhere.append(all(reached))
+    part, far, whole = torch.stack(found).T
+    assert all(everywhere) == (log_sigma == 0.0)
+    assert reach > 0
+    torch.testing.assert_close(terms["part"], part, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(terms["chamfer"], far, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(loss, whole.mean(), atol=1e-4, rtol=1e-4)
+    for fast, slow in zip(gradients, torch.autograd.grad(whole.mean(), used), strict=True):
+        torch.testing.assert_close(fast, slow, atol=1e-4, rtol=1e-3)
+    assert sum(float(gradient.abs().sum()) for gradient in gradients) > 0
 
 
 def test_targets_and_loss_of_algorithm_2(tiny_paper):
@@ -195,7 +251,7 @@ def test_perceive_leads_the_probable_starts_and_weighs_their_percepts(tiny):
 
 
 def test_layer_trains(tiny):
-    """A few steps reduce every term of the objective on one batch (of two nearly equal samplings, so that so small a
+    """A few steps halve every term of the objective on one batch (of two nearly equal samplings, so that so small a
     network can tell what they have in common)."""
     cloud = clouds(4, 64)
     points = torch.stack([cloud, cloud + 0.003 * torch.randn(cloud.shape, generator=generator(2))], dim=1)
@@ -210,9 +266,9 @@ def test_layer_trains(tiny):
         total(terms, weights).backward()
         optimizer.step()
         history.append({name: term.mean().item() for name, term in terms.items()})
-    assert history[-1]["choice"] < 0.5 * history[0]["choice"]
-    assert history[-1]["chamfer"] < 0.7 * history[0]["chamfer"]
-    assert history[-1]["contrast"] < 0.7 * history[0]["contrast"]
+    assert set(history[0]) == {"choice", "pose", "chamfer", "contrast"}
+    for name, first in history[0].items():
+        assert history[-1][name] < 0.5 * first, name
 
 
 @pytest.mark.parametrize("config", [TINY, TINY_PAPER])

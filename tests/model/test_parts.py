@@ -78,13 +78,18 @@ def test_encoder_and_loss_equal_the_literal_formulas(kind):
 
 @pytest.mark.parametrize("log_sigma", [-6.0, -2.0])
 def test_routing_equals_the_literal_softmax(log_sigma):
-    points = clouds(3, 80)
-    surfaces = points[:, torch.randperm(80, generator=generator())[:48]].view(3, 6, 8, 3) + 0.02
-    found = route(points, surfaces, torch.full((3, 6), log_sigma)).dense()
-    for cloud, parts, R in zip(points, surfaces, found, strict=True):
-        expected = literal.routing(cloud.double(), list(parts.double()), log_sigma)
+    """Point i < 6 lies between a point of part i and one of part i + 1, at distances of the order of σ: contested."""
+    points, parts, sigma = clouds(3, 80), 6, math.exp(log_sigma)
+    surfaces = points[:, torch.randperm(74, generator=generator())[:48] + parts].view(3, parts, 8, 3) + 0.02
+    away = torch.nn.functional.normalize(torch.randn(3, parts, 3, generator=generator(1)), dim=-1)
+    for i in range(parts):
+        surfaces[:, i, 0] = points[:, i] + sigma * away[:, i]
+        surfaces[:, (i + 1) % parts, 1] = points[:, i] - (0.6 + 0.2 * i) * sigma * away[:, i]
+    found = route(points, surfaces, torch.full((3, parts), log_sigma)).dense()
+    for cloud, parts_of_cloud, R in zip(points, surfaces, found, strict=True):
+        expected = literal.routing(cloud.double(), list(parts_of_cloud.double()), log_sigma)
         torch.testing.assert_close(R.double(), expected, atol=1e-4, rtol=0)
-        assert ((R > 0.001) & (R < 0.999)).any() or log_sigma == -6.0
+        assert ((expected > 0.1) & (expected < 0.9)).any(dim=1)[:parts].all()
 
 
 def test_algorithm_1_equals_the_literal_loop():
