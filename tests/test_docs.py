@@ -136,7 +136,7 @@ def test_every_command_in_the_prose_has_a_verb_and_its_options(page, parse):
     known, above = set(verbs()), groups()
     for span in spans(page):
         args = words(span)
-        if args[0] in ("VERB", "--help") or args in [[name] for name in above]:
+        if args[0] in ("COMMAND", "--help") or args in [[name] for name in above]:
             continue
         verb = " ".join(args[:2]) if args[0] in above else args[0]
         assert verb in known, f"{named(page)}: {span}"
@@ -241,8 +241,8 @@ def test_the_quick_start_runs(place, capsys):
         "chair_on_other.ply",
         "chair_parts.ply",
         "chair_parts.png",
-        "upright",
-        "upright.png",
+        "canonical",
+        "canonical.png",
         "capsules.npz",
         "shapes.lance",
         "meshes.npz",
