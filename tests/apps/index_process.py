@@ -1,21 +1,27 @@
-"""Adds a folder to an index in a process of its own: ``python -m tests.apps.index_process INDEX FOLDER``.
+"""Adds a folder to an index in a process of its own: ``python -m tests.apps.index_process INDEX FOLDER HOLD``.
 
-Prints a line for each batch that is in, so that a test knows when to kill it.
+Says on its standard output what it has come to, a line for each event: ``creating``, ``created``, then ``writing 1``,
+``written 1`` for the first batch, and so on. At the event ``HOLD`` it waits until a line comes in: a test decides what
+happens in between.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from geocaps.apps.encode import Model
-from geocaps.apps.index import Index
+from geocaps.apps.index import Index, adding
+from geocaps.apps.index.rows import Row
+from geocaps.apps.index.store import Store
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from tests.training.tiny import MODEL
 
 CONFIG = replace(MODEL, points=256)
+BATCH = 8
 
 
 def small_model(seed: int = 0) -> Model:
@@ -25,15 +31,32 @@ def small_model(seed: int = 0) -> Model:
         return Model(GeometricCapsuleAutoencoder(CONFIG))
 
 
-def main(index: str, folder: str) -> None:
+def main(index: str, folder: str, hold: str) -> None:
     torch.set_num_threads(1)
+    adding._BATCH = BATCH
+    create, write, batches = Store.create, Store.write, 0
 
-    def tell(done: int, of: int) -> None:
-        sys.stdout.write(f"{done} of {of}\n")
+    def tell(event: str) -> None:
+        sys.stdout.write(event + "\n")
         sys.stdout.flush()
+        if event == hold:
+            sys.stdin.readline()
 
-    report = Index(index, small_model()).add(folder, on_object=tell)
-    sys.stdout.write(f"added {report.added}, known {report.known}\n")
+    def telling_create(store: Store, weights: str, dimension: int) -> None:
+        tell("creating")
+        create(store, weights, dimension)
+        tell("created")
+
+    def telling_write(store: Store, rows: Sequence[Row]) -> None:
+        nonlocal batches
+        batches += 1
+        tell(f"writing {batches}")
+        write(store, rows)
+        tell(f"written {batches}")
+
+    Store.create, Store.write = telling_create, telling_write  # type: ignore[method-assign]
+    report = Index(index, small_model()).add(folder)
+    tell(f"added {report.added}, known {report.known}")
 
 
 if __name__ == "__main__":

@@ -380,15 +380,10 @@ def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("killed_at", "hold", "left"),
-    [
-        ("created", "created", {0}),
-        # The write is cut off anywhere between its first byte and its end: all of the batch is in, or nothing.
-        ("writing 2", "written 2", {BATCH, 2 * BATCH}),
-        ("written 2", "written 2", {2 * BATCH}),
-    ],
+    ("killed_at", "hold", "left"), [("creating", "created", {0}), ("writing 2", "written 2", {BATCH, 2 * BATCH})]
 )
 def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path, killed_at, hold, left):
+    """Cut off anywhere between the two events: all of what was being written is in, or nothing of it."""
     where, clouds = tmp_path / "i.lance", write_many(tmp_path / "many", MANY)
     process = _process(where, tmp_path / "many", hold)
     _wait_for(process, killed_at)
@@ -397,7 +392,8 @@ def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path, killed_at, hold
     index = Index(where, model)
     before = len(index)
     assert before in left
-    assert len(index.search(clouds[0], 3)) == min(3, before)
+    if before:
+        assert len(index.search(clouds[0], 3)) == 3
 
     report = index.add(tmp_path / "many")
     assert (report.added, report.known, report.skipped) == (MANY - before, before, ())

@@ -72,16 +72,31 @@ def test_figures_repeat_to_the_last_digit(model, shapes, result):
     assert other.to_dict()["protocols"]["resampled"] != result.to_dict()["protocols"]["resampled"]
 
 
-def test_best_of_trials_is_better_here_and_always_labelled(model, shapes, result):
-    """Chosen by Chamfer, not by the truth: on few objects it may lose. With this seed it is 0.46 against 0.69."""
+def test_best_of_trials_is_always_labelled(model, shapes, result):
     chosen = evaluate(model, shapes, Settings(points=48, trials=10, protocols=("resampled",)))
     figures = chosen.to_dict()
     assert figures["selection"] == "best of 10 by Chamfer"
     assert "best of 10 by Chamfer" in tables(chosen)[0].rows[0][0]
     assert figures["protocols"]["resampled"]["chance"]["rae_oracle_best_of_10"] == pytest.approx(0.354, abs=0.001)
-    one = result.to_dict()["protocols"]["resampled"]
-    assert figures["protocols"]["resampled"]["rae_mean"] < one["rae_mean"] - 0.1
-    assert figures["protocols"]["resampled"]["top1"] == one["top1"]
+    assert figures["protocols"]["resampled"]["top1"] == result.to_dict()["protocols"]["resampled"]["top1"]
+
+
+def test_trials_undo_a_wrong_choice_of_start(model):
+    """The first view chose a start that the second view does not: among all starts of the second is the same one."""
+    points = clouds(5, 64)
+    turn = Pose.random(5, generator=torch.Generator().manual_seed(1))
+    one, other = model.network.parse(points), model.network.parse(turn.apply(points))
+    second = one.probability.argsort(dim=1, descending=True)[:, 1]
+    wrong = one.candidates[torch.arange(5), second]
+
+    def errors(trials):
+        pairs = zip(points, turn.apply(points), strict=True)
+        chosen = best_by_chamfer(wrong, other.candidates, other.probability, other.valid, pairs, trials)
+        return rotation_error(wrong, chosen, turn)
+
+    # Starts lie half a turn apart, and untrained votes do not bring them together.
+    assert errors(1).min() > 0.2
+    assert errors(10).max() < 0.01
 
 
 def test_a_model_with_random_starts_gains_nothing_from_equal_draws(paper_model):
