@@ -2,7 +2,7 @@
 
 >>> import geocaps
 >>> model = geocaps.load()
->>> capsule = model.encode(points)          # [N, 3], [B, N, 3], a list, a path, a trimesh
+>>> capsule = model.encode(points)          # [N, 3], a path, a trimesh; model.encode_many([...]) for many
 >>> capsule.pose, capsule.feature, capsule.parts, capsule.labels
 >>> geocaps.align(a, b).matrix              # T_b_a
 """
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from geocaps import datasets
     from geocaps.apps.align import Alignment, align
     from geocaps.apps.canonical import Canonical, canonical
-    from geocaps.apps.encode import Encoding, Model, load, untrained
+    from geocaps.apps.encode import Model, load, untrained
     from geocaps.apps.encode_files import EncodedFiles, encode_files
+    from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.index import Index
     from geocaps.apps.parts import Decomposition, parts
     from geocaps.errors import GeocapsError
     from geocaps.se3 import Pose
+    from geocaps.similarity import Similarity
 
 __version__ = "0.1.0"
 
@@ -35,7 +37,8 @@ _WHERE = {
     "encode_files": "geocaps.apps.encode_files",
     "Exported": "geocaps.apps.export",
     "export_onnx": "geocaps.apps.export",
-    "Encoding": "geocaps.apps.encode",
+    "Encoding": "geocaps.apps.encoding",
+    "Encodings": "geocaps.apps.encoding",
     "Model": "geocaps.apps.encode",
     "load": "geocaps.apps.encode",
     "untrained": "geocaps.apps.encode",
@@ -44,6 +47,7 @@ _WHERE = {
     "Index": "geocaps.apps.index",
     "GeocapsError": "geocaps.errors",
     "Pose": "geocaps.se3",
+    "Similarity": "geocaps.similarity",
 }
 __all__ = [
     "Alignment",
@@ -51,11 +55,13 @@ __all__ = [
     "Decomposition",
     "EncodedFiles",
     "Encoding",
+    "Encodings",
     "Exported",
     "GeocapsError",
     "Index",
     "Model",
     "Pose",
+    "Similarity",
     "align",
     "canonical",
     "datasets",

@@ -1,4 +1,4 @@
-"""``geocaps.canonical(clouds)``: objects brought to their canonical poses, side by side."""
+"""``geocaps.canonical(sources)``: objects brought to their canonical poses, side by side."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float64
 
 from geocaps.apps.clouds import Source
-from geocaps.apps.encode import Alternative, Encoding, Model, is_ambiguous, load
-from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.points.io import load_points
-from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes
+from geocaps.apps.encode import Model, load
+from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
+from geocaps.errors import GeocapsError, InvalidInputError, UsageError
+from geocaps.points.datasets.folder import list_items
+from geocaps.points.io.save import check_target
+from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
 from geocaps.points.sampling import evenly
-from geocaps.se3 import Pose
+from geocaps.similarity import Similarity
 
 MOST_DRAWN = 64
 """Objects in one picture."""
@@ -37,24 +37,24 @@ class Thumbnail:
 
 @dataclass(frozen=True, repr=False)
 class Canonical:
-    """One object in its canonical pose, in the user's units: moved rigidly, not scaled."""
+    """One object in its canonical pose, in your units: moved and turned, not scaled. All arrays are numpy's."""
 
     name: str
     given: Float[np.ndarray, "n 3"]
-    """The points as they came (of a mesh: drawn from its surface)."""
-    pose: Pose
-    """``T_world_object`` (float64): its inverse brings the object to its canonical pose."""
+    """Points as they came (of a mesh: drawn from its surface)."""
+    pose: Similarity
+    """``T_world_object``: its inverse brings the object to its canonical pose (scale 1)."""
     confidence: float
-    """Probability of this pose among those that were considered."""
-    alternatives: list[Alternative]
+    """How far to trust the pose, from 0 to 1."""
+    alternatives: tuple[Alternative, ...]
     """Other poses that are nearly as probable: the object's symmetries."""
     mesh: Mesh | None
-    """The mesh that the points were drawn from, as it came."""
+    """Mesh that the points were drawn from, as it came."""
 
     @property
     def points(self) -> Float64[np.ndarray, "n 3"]:
-        """The points in the canonical frame."""
-        return self._moved(self.given)
+        """Points in the canonical frame."""
+        return self.pose.observe(self.given)
 
     @property
     def ambiguous(self) -> bool:
@@ -71,19 +71,17 @@ class Canonical:
         return page(repr(self), picture([self.thumbnail()]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The object in its canonical frame; a mesh stays a mesh in the formats that have them (PLY, OBJ, GLB)."""
+        """Writes the object in its canonical frame; a mesh stays a mesh in PLY, OBJ and GLB."""
         suffix = Path(path).suffix.lower()
         if self.mesh is not None and suffix in MESH_SUFFIXES:
-            save_meshes(path, [Mesh(self.mesh.name, self._moved(self.mesh.vertices), self.mesh.faces)])
+            save_meshes(path, [Mesh(self.mesh.name, self.pose.observe(self.mesh.vertices), self.mesh.faces)])
         else:
             save_cloud(path, self.points)
 
     def thumbnail(self) -> Thumbnail:
+        """Some of the points, for a picture."""
         chosen = evenly(min(len(self.given), _DRAWN_POINTS), len(self.given))
-        return Thumbnail(self.name, self.given[chosen], self._moved(self.given[chosen]), self.ambiguous)
-
-    def _moved(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
-        return self.pose.observe(torch.from_numpy(points.astype(np.float64))).numpy()
+        return Thumbnail(self.name, self.given[chosen], self.pose.observe(self.given[chosen]), self.ambiguous)
 
 
 @dataclass(frozen=True)
@@ -94,26 +92,48 @@ class Skipped:
     reason: str
 
 
-def canonical(sources: Source | Encoding | Iterable[Source], model: Model | None = None) -> list[Canonical]:
-    """Objects brought to their canonical poses: clouds, paths, tensors, trimeshes, or an encoding of them.
+@dataclass(frozen=True)
+class Job:
+    """One object and where its result goes."""
 
-    One source gives a list of one. What cannot be read raises, as in ``encode``; :func:`canonical_each` skips it and
-    goes on. Without a ``model`` the weights that ship with the package are used.
+    name: str
+    source: Source | Encoding
+    target: Path | None = None
+
+
+def canonical(
+    sources: Source | Encoding | Iterable[Source | Encoding],
+    model: Model | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    suffix: str = ".ply",
+    png: str | os.PathLike[str] | None = None,
+) -> list[Canonical]:
+    """Brings objects to their canonical poses: files, folders, clouds, trimeshes, encodings, or several of these.
+
+    One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
+    ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
+    ``encode``; :func:`canonical_each` goes on without it. Without a ``model`` the shipped weights are used.
     """
-    if isinstance(sources, Encoding):
-        encodings = list(sources) if sources.is_batch else [sources]
-        return [_result(one, one.clouds[0].name, None) for one in encodings]
+    jobs = find_jobs(sources, None if out is None else Path(out), suffix)
+    if png is not None:
+        check_target(Path(png), (".png",))
     model = model or load()
-    return [_one(source, name, model) for name, source in _named(sources)]
+    found = [_saved(_one(job, model), job) for job in jobs]
+    if png is not None:
+        write_whole(Path(png), picture([one.thumbnail() for one in found]))
+    return found
 
 
-def canonical_each(sources: Iterable[tuple[str, Source]], model: Model) -> Iterator[Canonical | Skipped]:
-    """One at a time, for any number of named sources; bad ones come back with the reason."""
-    for name, source in sources:
+def canonical_each(jobs: Iterable[Job], model: Model) -> Iterator[Canonical | Skipped]:
+    """One at a time, for any number of objects, each saved where its job says; bad ones come back with the reason."""
+    for job in jobs:
         try:
-            yield _one(source, name, model)
+            found = _one(job, model)
         except GeocapsError as error:
-            yield Skipped(name, str(error))
+            yield Skipped(job.name, str(error))
+        else:
+            yield _saved(found, job)
 
 
 def picture(objects: Sequence[Thumbnail]) -> bytes:
@@ -141,38 +161,77 @@ def save_suffixes() -> tuple[str, ...]:
     return tuple(sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES}))
 
 
-def _named(sources: Any) -> Iterator[tuple[str, Source]]:
-    is_one = isinstance(sources, (str, os.PathLike)) or hasattr(sources, "vertices") or getattr(sources, "ndim", 3) == 2
-    for index, source in enumerate([sources] if is_one else sources):
-        yield (str(source) if isinstance(source, (str, os.PathLike)) else f"object {index}"), source
+def find_jobs(sources: Source | Encoding | Iterable[Source | Encoding], out: Path | None, suffix: str) -> list[Job]:
+    """Every object, with folders opened, and a place of its own below ``out`` for each result."""
+    if suffix not in save_suffixes():
+        raise UsageError(f"the suffix {suffix} is not written: choose one of {' '.join(save_suffixes())}")
+    found = list(_listed(sources))
+    if not found:
+        raise UsageError("no files were given: name clouds, meshes or folders of them")
+    if out is None:
+        return [job for job, _ in found]
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"the output {out} is a file: name a folder")
+    inputs = {Path(job.source).resolve() for job, _ in found if isinstance(job.source, (str, os.PathLike))}
+    owner: dict[Path, str] = {}
+    jobs = []
+    for job, place in found:
+        target = (out / place).with_suffix(suffix)
+        if target.resolve() in inputs:
+            raise UsageError(
+                f"the result for {job.name} would replace the input {target}: choose another output folder"
+            )
+        if target in owner:
+            raise UsageError(
+                f"{owner[target]} and {job.name} would both be written to {target}: rename one, or run twice"
+            )
+        owner[target] = job.name
+        jobs.append(Job(job.name, job.source, target))
+    return jobs
 
 
-def _one(source: Source, name: str, model: Model) -> Canonical:
-    vertices, faces = getattr(source, "vertices", None), getattr(source, "faces", None)
-    if isinstance(source, (str, os.PathLike)):
-        loaded = load_points(source)
-        source, vertices, faces = loaded.points, loaded.vertices, loaded.faces
+def _listed(sources: Source | Encoding | Iterable[Source | Encoding]) -> Iterator[tuple[Job, Path]]:
+    """Every object and its path below the output folder: a file's name; of a folder's files the path below it."""
+    is_one = isinstance(sources, (str, os.PathLike, Encoding)) or hasattr(sources, "vertices")
+    for index, source in enumerate([sources] if is_one or getattr(sources, "ndim", 3) == 2 else sources):
+        if not isinstance(source, (str, os.PathLike)):
+            name = f"object {index}"
+            yield Job(source.cloud.name if isinstance(source, Encoding) else name, source), Path(name.replace(" ", "_"))
+            continue
+        path = Path(source)
+        if not path.is_dir():
+            yield Job(str(source), source), Path(path.name)
+            continue
+        items = list_items(path)
+        if not items:
+            raise UsageError(f"{path}: no meshes or point clouds are in this folder")
+        for item in items:
+            yield Job(str(item.path), item.path), Path(item.object_id)
+
+
+def _one(job: Job, model: Model) -> Canonical:
     try:
-        encoding = model.encode(source)
+        encoding = job.source if isinstance(job.source, Encoding) else model.encode(job.source)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{name}: {error}") from error
-    if encoding.is_batch:
-        raise InvalidInputError(f"{name} is a batch of {len(encoding)} clouds: one cloud was expected")
-    is_mesh = vertices is not None and faces is not None and len(faces) > 0
-    return _result(encoding, name, Mesh(Path(name).stem, _floats(vertices), np.asarray(faces)) if is_mesh else None)
-
-
-def _floats(vertices: Any) -> Float[np.ndarray, "v 3"]:
-    array = np.asarray(vertices)
-    return array if array.dtype == np.float32 else array.astype(np.float64)
-
-
-def _result(encoding: Encoding, name: str, mesh: Mesh | None) -> Canonical:
+        raise InvalidInputError(str(error) if job.name in str(error) else f"{job.name}: {error}") from error
+    cloud, mesh = encoding.cloud, None
+    if cloud.vertices is not None and cloud.faces is not None:
+        mesh = Mesh(Path(job.name).stem, cloud.vertices, cloud.faces)
     return Canonical(
-        name=name,
-        given=encoding.clouds[0].points,
+        name=job.name,
+        given=cloud.points,
         pose=encoding.pose,
-        confidence=float(encoding.confidence),
-        alternatives=encoding.model.alternatives(encoding)[0],
+        confidence=encoding.confidence,
+        alternatives=encoding.alternatives,
         mesh=mesh,
     )
+
+
+def _saved(found: Canonical, job: Job) -> Canonical:
+    if job.target is not None:
+        try:
+            job.target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
+        found.save(job.target)
+    return found

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from geocaps.errors import InvalidInputError
 from geocaps.model.checks import MAX_COORDINATE
 from geocaps.points.io import load_points, sample_surface
+from geocaps.similarity import Similarity
 
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
@@ -28,29 +30,18 @@ class Cloud:
 
     points: np.ndarray  # [n, 3], float32 or float64, finite
     name: str
-
-
-def as_clouds(source: Source, minimum: int) -> tuple[list[Cloud], bool]:
-    """The clouds in ``source`` and whether it was a batch (an array ``[B, N, 3]`` or a list) rather than one cloud."""
-    if isinstance(source, (list, tuple)):
-        if not source:
-            raise InvalidInputError("an empty list of clouds was given: give at least one")
-        return [as_cloud(one, minimum, f"cloud {index}") for index, one in enumerate(source)], True
-    if not isinstance(source, (str, os.PathLike)) and getattr(source, "ndim", 2) == 3:
-        if len(source) == 0:
-            raise InvalidInputError(
-                f"the array of shape {list(source.shape)} is an empty batch: give at least one cloud"
-            )
-        return [as_cloud(one, minimum, f"cloud {index}") for index, one in enumerate(source)], True
-    return [as_cloud(source, minimum, "the cloud")], False
+    vertices: np.ndarray | None = None  # of the mesh that the points were drawn from: [v, 3], as they came
+    faces: np.ndarray | None = None  # [f, 3]
 
 
 def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
     """One cloud, or one sentence that says why not."""
+    vertices = faces = None
     if isinstance(source, (str, os.PathLike)):
-        points, name = load_points(source).points, str(source)
+        loaded, name = load_points(source), str(source)
+        points, vertices, faces = loaded.points, loaded.vertices, loaded.faces
     elif hasattr(source, "vertices"):
-        points = _mesh_points(source)
+        points, vertices, faces = _mesh_points(source)
     else:
         points = _array(source, name)
     if points.ndim != 2 or points.shape[1] != 3:
@@ -65,7 +56,33 @@ def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
         raise InvalidInputError(
             f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
         )
-    return Cloud(points, name)
+    return Cloud(points, name, vertices, faces)
+
+
+class Placed:
+    """A result whose ``pose`` brings one cloud into the frame of another: ``x_parent = scale · R · x_local + t``."""
+
+    pose: Similarity
+
+    @property
+    def matrix(self) -> Float64[np.ndarray, "4 4"]:
+        """The pose as a matrix; its upper left block is ``scale · R``."""
+        return self.pose.matrix()
+
+    @property
+    def scale(self) -> float:
+        return float(self.pose.scale)
+
+    def apply(self, source: Source) -> Float64[np.ndarray, "*points 3"]:
+        """Local points in the parent's frame: an array or list ``[..., 3]``, a path, a mesh (its vertices)."""
+        return self.pose.apply(_coordinates(source))
+
+
+def _coordinates(source: Source) -> np.ndarray:
+    if isinstance(source, (str, os.PathLike)):
+        loaded = load_points(source)
+        return loaded.points if loaded.vertices is None else loaded.vertices
+    return _array(np.asarray(source.vertices) if hasattr(source, "vertices") else source, "points")
 
 
 def require_extent(points: np.ndarray, name: str) -> None:
@@ -84,11 +101,13 @@ def require_extent(points: np.ndarray, name: str) -> None:
         )
 
 
-def _mesh_points(mesh: Any) -> np.ndarray:
-    vertices, faces = np.asarray(mesh.vertices), getattr(mesh, "faces", None)
+def _mesh_points(mesh: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Points of a mesh object, with its vertices and faces where it has any."""
+    given, faces = np.asarray(mesh.vertices), getattr(mesh, "faces", None)
     if faces is None or len(faces) == 0:
-        return _array(vertices, "the point cloud")
-    return sample_surface(vertices, np.asarray(faces), MESH_POINTS, seed=0)[0]
+        return _array(given, "the point cloud"), None, None
+    vertices = _array(given, "the mesh")
+    return sample_surface(vertices, np.asarray(faces), MESH_POINTS, seed=0)[0], vertices, np.asarray(faces)
 
 
 def _array(source: Any, name: str) -> np.ndarray:

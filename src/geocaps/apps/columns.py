@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from geocaps.apps.encode import Encoding
+from geocaps.apps.encoding import Encoding
 
 ENCODED = (
     "translation",
@@ -28,7 +28,7 @@ def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
         encoding.pose.translation,
         encoding.pose.wxyz,
         encoding.feature,
-        encoding.confidence,
+        np.float32(encoding.confidence),
         encoding.parts.pose.translation,
         encoding.parts.pose.wxyz,
         encoding.parts.feature,
@@ -36,4 +36,4 @@ def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
         encoding.normalization.center[0],
         encoding.normalization.scale[0],
     )
-    return {name: value.numpy() for name, value in zip(ENCODED, values, strict=True)}
+    return {name: np.asarray(value) for name, value in zip(ENCODED, values, strict=True)}

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model, load
+from geocaps.apps.encoding import reliability
 from geocaps.errors import ExportError, MissingExtraError, UsageError
 from geocaps.model.agreement import agree
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
@@ -120,7 +121,7 @@ class DenseEncoder(nn.Module):
             pose.translation[0],
             pose.wxyz[0],
             parse.object.feature[0],
-            parse.probability.amax(dim=1)[0],
+            parse.probability.amax(dim=1)[0] * reliability(len(points), self.network.config.points),
             part_pose.translation[0],
             part_pose.wxyz[0],
             parts.feature[0],

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from geocaps.points.sampling import evenly
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
-    from geocaps.apps.encode import Encoding
+    from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.parts import Decomposition
 
 MOST_THUMBNAILS = 12
@@ -27,21 +28,33 @@ def page(text: str, png: bytes) -> str:
 
 
 def encoding_html(encoding: Encoding) -> str:
-    """The cloud in the colours of its parts, as given and in its canonical pose; of a batch a row of thumbnails."""
-    from geocaps.apps.drawing import Grid, draw_points, part_colors
+    """The cloud in the colours of its parts, as given and in its canonical pose."""
+    from geocaps.apps.drawing import Grid
 
-    chosen = evenly(min(len(encoding), MOST_THUMBNAILS), len(encoding)) if encoding.is_batch else [0]
-    shown = [encoding[int(index)] for index in chosen] if encoding.is_batch else [encoding]
-    grid = Grid(1, len(shown) if encoding.is_batch else 2)
-    for column, (index, one) in enumerate(zip(chosen, shown, strict=True)):
-        points = one.clouds[0].points
-        some = evenly(min(len(points), _DRAWN_POINTS), len(points))
-        colors = part_colors(one.parts.feature.shape[0])[np.asarray(one.labels)[some]]
-        title = f"{index}" if encoding.is_batch else "as given"
-        draw_points(grid.panel(0, column, title), points[some].astype(np.float64), colors)
-        if not encoding.is_batch:
-            draw_points(grid.panel(0, 1, "canonical"), np.asarray(one.canonical())[some], colors)
+    grid = Grid(1, 2)
+    _draw(grid.panel(0, 0, "as given"), encoding, encoding.cloud.points)
+    _draw(grid.panel(0, 1, "canonical"), encoding, encoding.canonical())
     return page(repr(encoding), grid.png())
+
+
+def encodings_html(encodings: Encodings) -> str:
+    """A row of thumbnails: up to twelve clouds, spread evenly, in the colours of their parts."""
+    from geocaps.apps.drawing import Grid
+
+    if not encodings:
+        return f"<div><code>{html.escape(repr(encodings))}</code></div>"
+    chosen = evenly(min(len(encodings), MOST_THUMBNAILS), len(encodings)).tolist()
+    grid = Grid(1, len(chosen))
+    for column, index in enumerate(chosen):
+        _draw(grid.panel(0, column, f"{index}"), encodings[index], encodings[index].cloud.points)
+    return page(repr(encodings), grid.png())
+
+
+def _draw(panel: Any, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
+    from geocaps.apps.drawing import draw_points, part_colors
+
+    some = evenly(min(len(points), _DRAWN_POINTS), len(points))
+    draw_points(panel, points[some].astype(np.float64), part_colors(len(encoding.parts))[encoding.labels[some]])
 
 
 def alignment_html(alignment: Alignment) -> str:

@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, UInt8
 
 from geocaps.apps.clouds import Source
-from geocaps.apps.encode import Encoding, Model, load
-from geocaps.errors import InvalidInputError
-from geocaps.model.capsules import Capsules
+from geocaps.apps.encode import Model, load
+from geocaps.apps.encoding import Encoding, PartCapsules
 from geocaps.points.io.save import check_target
-from geocaps.points.io.scene import Mesh, save_cloud, save_meshes, write_whole
+from geocaps.points.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
 from geocaps.points.sampling import evenly
 
 _DRAWN = 4096
@@ -23,20 +22,27 @@ _DRAWN = 4096
 
 @dataclass(frozen=True, repr=False)
 class Decomposition:
-    """One object as J parts, in the user's coordinates and units."""
+    """One object cut into parts, in your coordinates and units. All arrays are numpy's."""
 
     name: str
     points: Float[np.ndarray, "n 3"]
-    """The input points, in the order given."""
+    """Input points, in the order given (of a mesh: drawn from its surface)."""
     labels: Int[np.ndarray, "n"]
-    """The part of each point."""
-    capsules: Capsules
+    """Part of each point."""
+    capsules: PartCapsules
     """Pose and feature of each part."""
     surfaces: Float64[np.ndarray, "j m 3"]
     """Points of each part's decoded surface: a square grid."""
     triangles: Int[np.ndarray, "t 3"]
-    """Of one grid; the same for all parts."""
+    """Triangles of one grid; the same for all parts."""
     colors: UInt8[np.ndarray, "j 3"]
+    """Colour of each part, 0 to 255."""
+    vertices: Float[np.ndarray, "v 3"] | None = None
+    """Vertices of the mesh that was given; None for a cloud."""
+    faces: Int[np.ndarray, "f 3"] | None = None
+    """Triangles of the mesh that was given; None for a cloud."""
+    face_labels: Int[np.ndarray, "f"] | None = None
+    """Part of each face of the mesh, which is that of its centre; None for a cloud."""
 
     def __len__(self) -> int:
         return len(self.surfaces)
@@ -51,22 +57,40 @@ class Decomposition:
 
     @property
     def counts(self) -> Int[np.ndarray, "j"]:
-        """Points of each part; a part that explains none has 0."""
+        """Number of points of each part; a part that explains none has 0."""
         return np.bincount(self.labels, minlength=len(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The points in the colours of their parts: PLY, GLB, XYZ, NPZ or PCD (all but GLB hold the labels too)."""
-        save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
+        """Writes the object in the colours of its parts.
+
+        A mesh stays a mesh with coloured faces in PLY, OBJ and GLB (one object ``part_NN`` for each part in the last
+        two). A cloud is written as PLY, GLB, XYZ, NPZ or PCD, a mesh as the points drawn from it in the last three; all
+        but GLB hold the labels of the points too.
+        """
+        if self.vertices is not None and Path(path).suffix.lower() in MESH_SUFFIXES:
+            save_meshes(path, self._coloured(self.vertices))
+        else:
+            save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
+
+    def _coloured(self, vertices: Float[np.ndarray, "v 3"]) -> list[Mesh]:
+        """The faces of each part as a mesh of its own: a vertex where two parts meet has a colour in each."""
+        assert self.faces is not None
+        assert self.face_labels is not None
+        found = []
+        for j in np.unique(self.face_labels).tolist():
+            used, corners = np.unique(self.faces[self.face_labels == j], return_inverse=True)
+            found.append(Mesh(f"part_{j:02d}", vertices[used], corners.reshape(-1, 3), self.colors[j]))
+        return found
 
     def save_surfaces(self, path: str | os.PathLike[str]) -> None:
-        """The decoded surfaces as coloured meshes: GLB and OBJ keep them apart, PLY holds them in one."""
+        """Writes the decoded surfaces as coloured meshes: GLB and OBJ keep them apart, PLY holds them in one."""
         save_meshes(
             path,
             [Mesh(f"part_{j:02d}", self.surfaces[j], self.triangles, self.colors[j]) for j in range(len(self))],
         )
 
     def png(self) -> bytes:
-        """A picture: the points in the colours of their parts beside the decoded surfaces."""
+        """Draws the points in the colours of their parts beside the decoded surfaces."""
         from geocaps.apps.drawing import Grid, draw_points, draw_surfaces
 
         shown = evenly(min(len(self.points), _DRAWN), len(self.points))
@@ -77,27 +101,32 @@ class Decomposition:
         return grid.png()
 
     def save_png(self, path: str | os.PathLike[str]) -> None:
+        """Writes that picture."""
         check_target(Path(path), (".png",))
         write_whole(Path(path), self.png())
 
 
 def parts(source: Source | Encoding, model: Model | None = None) -> Decomposition:
-    """One cloud (an array, a tensor, a path, a trimesh) or the encoding of one, cut into parts.
+    """Cuts one object into parts: an array or tensor ``[N, 3]``, a path, a trimesh, or the encoding of one.
 
     Without a ``model`` the weights that ship with the package are used.
     """
     from geocaps.apps.drawing import part_colors
 
     encoding = source if isinstance(source, Encoding) else (model or load()).encode(source)
-    if encoding.is_batch:
-        raise InvalidInputError(f"parts are of one cloud, and {len(encoding)} were given: take one of them")
-    cloud, surface = encoding.clouds[0], encoding.reconstruct("parts")
+    cloud, surface = encoding.cloud, encoding.reconstruct("parts")
+    vertices, faces, face_labels = cloud.vertices, cloud.faces, None
+    if vertices is not None and faces is not None:
+        face_labels = encoding.part_of(vertices[faces].mean(axis=1, dtype=np.float64))
     return Decomposition(
         name=cloud.name,
         points=cloud.points,
-        labels=np.asarray(encoding.labels),
+        labels=encoding.labels,
         capsules=encoding.parts,
-        surfaces=surface.points.numpy(),
-        triangles=surface.triangles.numpy(),
-        colors=np.rint(255 * part_colors(surface.points.shape[0])).astype(np.uint8),
+        surfaces=surface.points,
+        triangles=surface.triangles,
+        colors=np.rint(255 * part_colors(len(encoding.parts))).astype(np.uint8),
+        vertices=vertices,
+        faces=faces,
+        face_labels=face_labels,
     )

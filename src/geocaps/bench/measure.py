@@ -131,8 +131,8 @@ def layer2_decoder_ratio(batch: int = 8) -> float:
 def encode_rate(model: Model, batch: int, points: int = 1024, repeats: int = 5) -> float:
     """Objects encoded per second, files and labels not counted."""
     clouds = shapes(batch, points).numpy()
-    model.encode(clouds)
-    return batch / best_seconds(lambda: model.encode(clouds), repeats)
+    model.encode_many(clouds)
+    return batch / best_seconds(lambda: model.encode_many(clouds), repeats)
 
 
 def encode_seconds(model: Model, counts: tuple[int, ...]) -> dict[int, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +11,7 @@ import tyro
 from geocaps.cli.output import UNSET, console, messages, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from geocaps.apps.canonical import Canonical, Skipped, Thumbnail
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One file and where its result goes."""
-
-    path: Path
-    target: Path | None
+    from geocaps.apps.canonical import Canonical, Job, Skipped, Thumbnail
 
 
 def canonical(
@@ -46,31 +37,28 @@ def canonical(
         weights: Checkpoint folder (default: the weights that ship with the package).
         json: One JSON object on standard output.
     """
-    from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, picture
+    from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, find_jobs, picture
     from geocaps.apps.encode import load
     from geocaps.errors import InvalidInputError
     from geocaps.points.io.save import check_target
     from geocaps.points.io.scene import write_whole
     from geocaps.points.sampling import evenly
 
-    jobs = _jobs(files, out, suffix)
+    jobs = find_jobs(files, out, suffix)
     if png is not None:
         check_target(png, (".png",))
     objects: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     thumbnails: list[Thumbnail] = []
     drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
-    named = ((str(job.path), job.path) for job in jobs)
-    for index, (job, found) in enumerate(zip(_followed(jobs), canonical_each(named, load(weights)), strict=True)):
+    results = zip(jobs, canonical_each(_followed(jobs), load(weights)), strict=True)
+    for index, (job, found) in enumerate(results):
         if isinstance(found, Skipped):
             if len(jobs) == 1:
                 raise InvalidInputError(found.reason)
             skipped.append(found)
             messages().print(f"skipped: {found.reason}", markup=False, soft_wrap=True)
             continue
-        if job.target is not None:
-            _make_folder(job.target.parent)
-            found.save(job.target)
         objects.append(_record(found, job.target))
         if index in drawn:
             thumbnails.append(found.thumbnail())
@@ -90,63 +78,12 @@ def canonical(
         _show(objects, len(skipped), out, png)
 
 
-def _jobs(files: list[str], out: Path | None, suffix: str) -> list[_Job]:
-    """Every file, with folders opened, and a place of its own for each result."""
-    from geocaps.apps.canonical import save_suffixes
-    from geocaps.errors import UsageError
-
-    if not files:
-        raise UsageError("no files were given: name clouds, meshes or folders of them")
-    if suffix not in save_suffixes():
-        raise UsageError(f"--suffix {suffix} is not written: choose one of {' '.join(save_suffixes())}")
-    listed = [(path, place) for name in files for path, place in _opened(Path(name))]
-    if out is None:
-        return [_Job(path, None) for path, _ in listed]
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file: name a folder")
-    jobs, sources = [], {path.resolve() for path, _ in listed}
-    owner: dict[Path, Path] = {}
-    for path, place in listed:
-        target = (out / place).with_suffix(suffix)
-        if target.resolve() in sources:
-            raise UsageError(f"the result for {path} would replace the input {target}: choose another folder for --out")
-        if target in owner:
-            raise UsageError(f"{owner[target]} and {path} would both be written to {target}: rename one, or run twice")
-        owner[target] = path
-        jobs.append(_Job(path, target))
-    return jobs
-
-
-def _opened(path: Path) -> Iterator[tuple[Path, Path]]:
-    """A file and its name; of a folder each file and its path below the folder."""
-    from geocaps.errors import UsageError
-    from geocaps.points.datasets.folder import list_items
-
-    if not path.is_dir():
-        yield path, Path(path.name)
-        return
-    items = list_items(path)
-    if not items:
-        raise UsageError(f"{path}: no meshes or point clouds are in this folder")
-    for item in items:
-        yield item.path, Path(item.object_id)
-
-
-def _followed(jobs: list[_Job]) -> Iterator[_Job]:
+def _followed(jobs: list[Job]) -> Iterator[Job]:
     """The jobs with a progress bar on standard error."""
     with progress_bar("canonical poses") as (progress, task):
         for done, job in enumerate(jobs):
             progress.update(task, completed=done, total=len(jobs))
             yield job
-
-
-def _make_folder(folder: Path) -> None:
-    from geocaps.errors import InvalidInputError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
 
 def _record(found: Canonical, target: Path | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def parts(
     weights: Annotated[Path | None, UNSET] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Cut a cloud or mesh into parts, without labels; writes them as coloured points, surfaces and a picture.
+    """Cut a cloud or mesh into parts, without labels; writes them as coloured points or faces, surfaces and a picture.
 
     Prints the parts: how many points each has, and its pose (where it is and how it is turned) in the file's units.
 
@@ -29,7 +29,8 @@ def parts(
 
     Args:
         file: Cloud or mesh: PLY, OBJ, STL, GLB, PCD, XYZ, NPY, LAS and more.
-        out: Where to write the points in the colours of their parts: PLY, GLB, XYZ, NPZ or PCD.
+        out: Where to write the object in the colours of its parts: PLY, GLB, XYZ, NPZ or PCD; a mesh stays a mesh
+            with coloured faces in PLY, OBJ and GLB.
         surfaces: Where to write the decoded surface of each part, coloured: GLB, OBJ or PLY.
         png: Where to write a picture of both.
         weights: Checkpoint folder (default: the weights that ship with the package).
@@ -42,7 +43,7 @@ def parts(
     from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
 
     for target, suffixes in (
-        (out, sorted(set(CLOUD_SUFFIXES) - {".npy"})),  # NPY holds points alone
+        (out, sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES} - {".npy"})),  # NPY holds points alone
         (surfaces, MESH_SUFFIXES),
         (png, (".png",)),
     ):
@@ -71,11 +72,13 @@ def _record(found: Decomposition) -> dict[str, Any]:
     return {
         "file": found.name,
         "points": len(found.points),
+        "faces": None if found.faces is None else len(found.faces),
         "feature_size": feature.shape[-1],
         "surface_points": found.surfaces.shape[1],
         "parts": [
             {
                 "points": int(count),
+                "faces": None if found.face_labels is None else int((found.face_labels == j).sum()),
                 "translation": pose.translation[j].tolist(),
                 "wxyz": pose.wxyz[j].tolist(),
                 "feature": feature[j].tolist(),

@@ -28,9 +28,9 @@ def reconstruction(first: Encoded) -> Figures:
     """Squared Chamfer distance, in the unit sphere, between each first view and what either layer makes of it."""
     columns: dict[str, list[np.ndarray]] = {"chamfer_one_layer": [], "chamfer_two_layer": []}
     for batch in first.batches:
-        clouds = torch.stack([torch.from_numpy(cloud.points).double() for cloud in batch.clouds])
+        clouds = torch.stack([torch.from_numpy(one.cloud.points).double() for one in batch])
         for name, layer in zip(columns, ("parts", "object"), strict=True):
-            decoded = batch.reconstruct(layer).points.flatten(1, 2)
+            decoded = torch.stack([torch.from_numpy(one.reconstruct(layer).points).flatten(0, 1) for one in batch])
             columns[name].append((chamfer(clouds, decoded) / batch.normalization.scale.square()).numpy())
     objects = sum(len(batch) for batch in first.batches)
     return means({name: np.concatenate(column) for name, column in columns.items()}) | {"objects": objects}
@@ -78,12 +78,12 @@ def part_labels(model: Model, dataset: PointDataset, seed: int) -> Figures | Non
     encoded = encode_all(model, [dataset.points(index) for index in chosen])
     found: list[dict[str, float]] = []
     floors: list[dict[str, float]] = []
-    for index, labels in zip(chosen, (labels for batch in encoded.batches for labels in batch.labels), strict=True):
+    for index, one in zip(chosen, (one for batch in encoded.batches for one in batch), strict=True):
         truth = dataset.part_labels(index)
         assert truth is not None
-        shuffled = labels[torch.randperm(len(labels), generator=random_stream(seed, index))]
-        found.append(partition_agreement(truth.numpy(), labels.numpy()))
-        floors.append(partition_agreement(truth.numpy(), shuffled.numpy()))
+        shuffled = one.labels[torch.randperm(len(one.labels), generator=random_stream(seed, index)).numpy()]
+        found.append(partition_agreement(truth.numpy(), one.labels))
+        floors.append(partition_agreement(truth.numpy(), shuffled))
     figures: Figures = dict(means({name: np.array([one[name] for one in found]) for name in found[0]}))
     figures["chance"] = {name: float(np.mean([one[name] for one in floors])) for name in found[0]}
     return figures | {"objects": len(found)}

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from geocaps.apps.align import align
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
@@ -30,7 +27,7 @@ from geocaps.evaluation.report import html_page, inline_image
 from geocaps.evaluation.tables import Table
 from geocaps.evaluation.views import Pair, Views
 from geocaps.points.datasets import load as load_data
-from geocaps.se3 import Pose
+from geocaps.similarity import Similarity
 
 _SHOWN = 6
 
@@ -68,9 +65,9 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
         feature_distances(second.parse.object.feature, first.parse.object.feature), dataset.labels
     )
     rows["capsules, each cloud alone"] |= {"top1": float(retrieval["top1"]), "nn1": float(retrieval["nn1"])}
-    rows["geocaps align, both clouds"] = _timed(turned, lambda a, b: align(a, b).pose)
-    rows["PCA, each cloud alone"] = _timed(turned, lambda a, b: _pose(pca(a, b)))
-    rows["PCA, four flips, ICP, both clouds"] = _timed(turned, lambda a, b: _pose(pca_icp(a, b)))
+    rows["geocaps align, both clouds"] = _timed(turned, lambda a, b: Similarity.from_matrix(align(a, b).matrix))
+    rows["PCA, each cloud alone"] = _timed(turned, lambda a, b: Similarity(pca(a, b)))
+    rows["PCA, four flips, ICP, both clouds"] = _timed(turned, lambda a, b: Similarity(pca_icp(a, b)))
 
     table = _table(rows, len(dataset), len(turned))
     image = _picture([first[int(i)] for i in scope[:: max(1, len(scope) // _SHOWN)][:_SHOWN]])
@@ -96,18 +93,15 @@ def html_summary(objects: int) -> str:
     )
 
 
-def _pose(rotation: Float[np.ndarray, "3 3"]) -> Pose:
-    return Pose.from_rotation(torch.from_numpy(np.array(rotation)).double(), torch.zeros(3, dtype=torch.float64))
-
-
-def _timed(pairs: Sequence[Pair], method: Callable[[np.ndarray, np.ndarray], Pose]) -> dict[str, float]:
+def _timed(pairs: Sequence[Pair], method: Callable[[np.ndarray, np.ndarray], Similarity]) -> dict[str, float]:
     before = time.perf_counter()
     turns = [method(pair.first.double().numpy(), pair.second.double().numpy()) for pair in pairs]
     return _row(pairs, turns, (time.perf_counter() - before) / len(pairs))
 
 
-def _row(pairs: Sequence[Pair], turns: Sequence[Pose], seconds: float) -> dict[str, float]:
-    errors = [float(turn.angle_to(pair.turn)) / math.pi for turn, pair in zip(turns, pairs, strict=True)]
+def _row(pairs: Sequence[Pair], turns: Sequence[Similarity], seconds: float) -> dict[str, float]:
+    true = [Similarity(pair.turn.rotation_matrix().numpy()) for pair in pairs]
+    errors = [float(turn.angle_to(known)) / math.pi for turn, known in zip(turns, true, strict=True)]
     summary = alignment_summary(np.array(errors))
     return {
         "rae_mean": float(summary["rae_mean"]),

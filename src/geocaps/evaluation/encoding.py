@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.apps.encode import Encoding, Model
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encodings
 from geocaps.model.autoencoder import Parse
 from geocaps.model.capsules import Capsules
 from geocaps.model.viewpoints import Starts, random_starts
@@ -23,31 +24,31 @@ _BATCH = 64
 class Encoded:
     """Encodings of n clouds, in batches in their order."""
 
-    batches: tuple[Encoding, ...]
+    batches: tuple[Encodings, ...]
     seconds: float
     """Time of one cloud."""
 
     @property
     def pose(self) -> Pose:
-        return concatenate([batch.pose for batch in self.batches])
+        return concatenate([batch.normalization.pose_to_user(batch.parse.object.pose) for batch in self.batches])
 
     @property
     def confidence(self) -> Float[Tensor, "n"]:
-        return torch.cat([batch.confidence for batch in self.batches])
+        return torch.cat([torch.from_numpy(batch.confidence) for batch in self.batches])
 
     @property
     def feature(self) -> Float[Tensor, "n d"]:
-        return torch.cat([batch.feature for batch in self.batches])
+        return torch.cat([batch.parse.object.feature for batch in self.batches])
 
 
 def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
-    """``model.encode`` over any number of clouds, with bounded memory."""
+    """``model.encode_many`` over any number of clouds, with bounded memory."""
     started = time.perf_counter()
-    batches = tuple(model.encode(list(clouds[at : at + _BATCH])) for at in range(0, len(clouds), _BATCH))
+    batches = tuple(model.encode_many(list(clouds[at : at + _BATCH])) for at in range(0, len(clouds), _BATCH))
     return Encoded(batches, (time.perf_counter() - started) / len(clouds))
 
 
-def turned_parts(model: Model, seen: Encoding, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
+def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
     """The ``parts`` protocol: the second layer on the same part capsules, their poses turned by ``turn [b]``.
 
     A model with random starts draws new ones for the second view: the same ones would tell it the rotation.
@@ -58,7 +59,7 @@ def turned_parts(model: Model, seen: Encoding, turn: Pose, trials: int, generato
     return model.network.parse_parts(points, parts, None, _starts(model, points, trials, generator))
 
 
-def candidates(model: Model, seen: Encoding, trials: int, generator: torch.Generator) -> Parse:
+def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:
     """The poses a second view may be seen in, for a choice among them.
 
     Principal starts: those of the encoding. Random starts (the paper): ``trials`` new ones.
@@ -75,6 +76,6 @@ def _starts(model: Model, points: Float[Tensor, "b n 3"], trials: int, generator
     return random_starts(points, trials, generator)
 
 
-def model_points(model: Model, seen: Encoding) -> Float[Tensor, "b n 3"]:
+def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
     """The clouds as the network saw them."""
-    return torch.stack([model.prepare(cloud)[0] for cloud in seen.clouds])
+    return torch.stack([model.prepare(one.cloud)[0] for one in seen])

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
-from geocaps.apps.encode import Encoding, Model
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encoding
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
@@ -44,8 +45,8 @@ def parts(evaluation: Evaluation) -> bytes:
         seen = _stored(evaluation, index)
         surface = seen.reconstruct("parts")
         colors = part_colors(len(surface.points))
-        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[_labels(seen)], size=3.0)
-        draw_surfaces(grid.panel(1, column), surface.points.numpy(), surface.triangles.numpy(), colors)
+        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[seen.labels], size=3.0)
+        draw_surfaces(grid.panel(1, column), surface.points, surface.triangles, colors)
     return grid.png()
 
 
@@ -61,9 +62,9 @@ def reconstructions(evaluation: Evaluation) -> bytes:
         for at, layer in ((1, "parts"), (3, "object")):
             surface = seen.reconstruct(layer)
             colors = part_colors(len(surface.points))
-            flat = surface.points.flatten(0, 1).numpy()
+            flat = surface.points.reshape(-1, 3)
             draw_points(panels[at], flat, np.repeat(colors, surface.points.shape[1], axis=0))
-            draw_surfaces(panels[at + 1], surface.points.numpy(), surface.triangles.numpy(), colors)
+            draw_surfaces(panels[at + 1], surface.points, surface.triangles, colors)
     return grid.png()
 
 
@@ -80,7 +81,7 @@ def canonical(evaluation: Evaluation) -> bytes:
         # Seen in the frame of the object as it is stored: an upright picture of what is stable and what is not.
         upright = evaluation.model.encode(clouds[0]).pose
         repeated = clouds[:1].expand(_ANGLES, -1, -1)
-        _superimpose(panels[0], turns.apply(repeated), repeated)
+        _superimpose(panels[0], turns.apply(repeated).numpy(), repeated)
         for panel, views in ((panels[1], repeated), (panels[2], clouds)):
             _superimpose(panel, upright.apply(_found(evaluation.model, turns.apply(views))), views)
     return grid.png()
@@ -94,7 +95,7 @@ def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, se
     views = cloud.expand(_ANGLES, -1, -1)
     turned = _full_turn(generator).apply(views)
     grid = Grid(1, 1 + len(models))
-    _superimpose(grid.panel(0, 0, "50 inputs"), turned, views)
+    _superimpose(grid.panel(0, 0, "50 inputs"), turned.numpy(), views)
     for column, (name, model) in enumerate(models.items(), start=1):
         upright = model.encode(cloud[0]).pose
         _superimpose(grid.panel(0, column, name), upright.apply(_found(model, turned)), views)
@@ -201,13 +202,7 @@ def _stored(evaluation: Evaluation, index: int) -> Encoding:
 
 
 def _cloud(seen: Encoding) -> Float[np.ndarray, "n 3"]:
-    return seen.clouds[0].points
-
-
-def _labels(seen: Encoding) -> np.ndarray:
-    labels = seen.labels
-    assert isinstance(labels, Tensor)
-    return labels.numpy()
+    return seen.cloud.points
 
 
 def _fewer(points: Float[Tensor, "n 3"], count: int = 1024) -> Float[np.ndarray, "m 3"]:
@@ -221,15 +216,15 @@ def _full_turn(generator: torch.Generator) -> Pose:
     return Pose(torch.zeros(_ANGLES, 3), torch.cat([half.cos(), half.sin() * axis], dim=1))
 
 
-def _found(model: Model, views: Float[Tensor, "k n 3"]) -> Float[Tensor, "k n 3"]:
+def _found(model: Model, views: Float[Tensor, "k n 3"]) -> Float[np.ndarray, "k n 3"]:
     """Each view in its canonical frame."""
     encoded = encode_all(model, list(views))
-    return torch.stack([points for batch in encoded.batches for points in batch.canonical()])
+    return np.stack([one.canonical() for batch in encoded.batches for one in batch])
 
 
-def _superimpose(axes: object, views: Float[Tensor, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
+def _superimpose(axes: object, views: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
     """All views in one panel; a point's colour is its height on the object, so that flips show too."""
     height = colored_by[..., 1].flatten().numpy()
     span = max(float(height.max() - height.min()), 1e-9)
     colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
-    draw_points(axes, views.flatten(0, 1).numpy(), colors, size=0.8, alpha=0.4)
+    draw_points(axes, views.reshape(-1, 3), colors, size=0.8, alpha=0.4)

@@ -58,7 +58,7 @@ def page_data(model: Model, cloud: ShownCloud) -> dict[str, Any]:
         "part_frames": [_frame(picture.part_poses[j]) for j in range(len(picture.surfaces))],
         "object_frame": _frame(picture.object_pose),
         "pose": {"translation": encoding.pose.translation.tolist(), "wxyz": encoding.pose.wxyz.tolist()},
-        "confidence": float(encoding.confidence),
+        "confidence": encoding.confidence,
     }
 
 

@@ -35,7 +35,7 @@ def embedded_principal(model: Model, count: int = DIRECTIONS) -> Principal:
     # Half of the model's points do for a direction, and halve the wait.
     size = max(model.config.points // 2, model.config.parts.parts)
     clouds = torch.stack([shapes.points(index)[:size] for index in places])
-    return principal(model.encode(clouds).feature, count)
+    return principal(model.encode_many(clouds).parse.object.feature, count)
 
 
 def principal(features: Float[Tensor, "m d"], count: int) -> Principal:

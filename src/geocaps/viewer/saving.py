@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from PIL import Image
 
 from geocaps.apps.drawing import part_colors
-from geocaps.apps.encode import Alternative
 from geocaps.points.io import save_points
 from geocaps.se3 import Pose
+from geocaps.similarity import Similarity
 from geocaps.viewer.alignment import AlignedPair
 from geocaps.viewer.session import Turned
 
@@ -48,23 +48,22 @@ def object_ply(turned: Turned) -> bytes:
 def object_record(turned: Turned) -> dict[str, Any]:
     """The capsules of the object as it is turned, in the user's coordinates."""
     encoding = turned.encoding
-    alternatives: list[Alternative] = turned.model.alternatives(encoding)[0]
     return {
         "name": turned.cloud.name,
         "points": len(turned.points),
         "points_in_file": turned.cloud.total,
         "turn": pose_record(turned.turn),
         "pose": pose_record(encoding.pose),
-        "confidence": float(encoding.confidence),
+        "confidence": encoding.confidence,
         "feature": encoding.feature.tolist(),
-        "alternatives": [{**pose_record(one.pose), "probability": one.probability} for one in alternatives],
+        "alternatives": [{**pose_record(one.pose), "probability": one.probability} for one in encoding.alternatives],
         "parts": [
             {
                 **pose_record(encoding.parts.pose[j]),
                 "feature": encoding.parts.feature[j].tolist(),
                 "points": int((turned.labels == j).sum()),
             }
-            for j in range(len(encoding.parts.feature))
+            for j in range(len(encoding.parts))
         ],
         "labels": turned.labels.tolist(),
     }
@@ -100,5 +99,5 @@ def json_bytes(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, indent=1).encode()
 
 
-def pose_record(pose: Pose) -> dict[str, list[float]]:
+def pose_record(pose: Pose | Similarity) -> dict[str, list[float]]:
     return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}

@@ -11,10 +11,12 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from geocaps.apps.encode import Encoding, Model
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encoding
 from geocaps.model.capsules import Capsules
 from geocaps.model.folding import grid_triangles
 from geocaps.se3 import Pose
+from geocaps.similarity import Similarity
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.picture import Picture
 from geocaps.viewer.principal import Principal
@@ -32,13 +34,13 @@ class Turned:
         self.model, self.cloud, self.angles = model, cloud, angles
         rotation = Rotation.from_euler("xyz", angles, degrees=True).as_matrix()
         center = cloud.points.astype(np.float64).mean(axis=0)
-        self.turn = Pose.from_rotation(torch.from_numpy(rotation), torch.from_numpy(center - rotation @ center))
+        self.turn = Similarity(rotation, center - rotation @ center)
         moved = (cloud.points - center) @ rotation.T + center
         # Unturned, the very numbers of the file.
         self.points = cloud.points if angles == UPRIGHT else moved.astype(cloud.points.dtype)
         started = time.perf_counter()
         self.encoding: Encoding = model.encode(self.points)
-        self.labels: np.ndarray = model.labels(self.encoding)[0].numpy()
+        self.labels: np.ndarray = self.encoding.labels
         self.milliseconds = (time.perf_counter() - started) * 1000
 
     @property
@@ -59,7 +61,7 @@ class Turned:
     @cached_property
     def model_points(self) -> Float[Tensor, "m 3"]:
         """The points that the model sees."""
-        return self.model.prepare(self.encoding.clouds[0])[0]
+        return self.model.prepare(self.encoding.cloud)[0]
 
     @cached_property
     def routing(self) -> list[RoutingStep]:
@@ -97,14 +99,14 @@ class ObjectSession:
     def rotation_error(self) -> float:
         """Angle, in degrees, between the pose found and the unturned one turned by the known angles."""
         expected = self.now.turn @ self.still.encoding.pose
-        return float(torch.rad2deg(self.now.encoding.pose.angle_to(expected)))
+        return float(np.degrees(self.now.encoding.pose.angle_to(expected)))
 
     @property
     def canonical_motion(self) -> float:
         """Root mean square motion of the canonical points since the object was opened, in radii of the object."""
         scale = self.still.encoding.normalization.scale.item()
-        moved = self.now.encoding.canonical() - self.still.encoding.canonical()  # type: ignore[operator]
-        return float(moved.square().sum(dim=-1).mean().sqrt()) / scale
+        moved = self.now.encoding.canonical() - self.still.encoding.canonical()
+        return float(np.sqrt((moved**2).sum(axis=-1).mean())) / scale
 
     # ── what the person changes ───────────────────────────────────────────────────────────────────────────────────
 

@@ -70,7 +70,7 @@ class Adding:
         for label, entry in fresh:
             try:
                 cloud = entry.cloud(self._model.config.parts.parts)
-                self._model.prepare(cloud)
+                self._model.ready(cloud)
             except GeocapsError as error:
                 self._skip(label.name, error)
                 continue

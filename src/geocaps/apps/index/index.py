@@ -95,8 +95,8 @@ class Index:
         self._check_weights()
         model = self.model
         checked = as_cloud(cloud, model.config.parts.parts, "the query")
-        encoding = model.encode([checked.points])
-        query = make_row(Label("", checked.name, None, None), encoding, 0)
+        encoding = model.encode(checked.points)
+        query = make_row(model, Label("", checked.name, None, None), encoding)
         found = self._store.nearest(query.feature, max(k, rerank), Filter(class_name, path))
         viewpoints = encoding.parse.candidates[0, encoding.parse.valid[0]]
         hits = _placed(Placer(query, viewpoints), found, rerank)[:k]
@@ -157,7 +157,6 @@ def _hit(row: Row, distance: float, placement: Placement) -> Hit:
         distance=distance,
         chamfer=placement.chamfer,
         pose=placement.pose,
-        scale=placement.scale,
         id=row.id,
         points=user_points(row),
     )

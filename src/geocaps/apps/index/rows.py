@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Float32, Float64
 
 from geocaps.apps.clouds import Cloud
-from geocaps.apps.encode import Encoding, Model
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encoding
 from geocaps.points.normalize import Normalization
 from geocaps.points.sampling import evenly
 from geocaps.se3 import Pose
@@ -48,21 +49,21 @@ class Label:
 
 
 def make_rows(model: Model, labels: Sequence[Label], clouds: Sequence[Cloud]) -> list[Row]:
-    encoding = model.encode([cloud.points for cloud in clouds])
-    return [make_row(label, encoding, index) for index, label in enumerate(labels)]
+    encodings = model.encode_many([cloud.points for cloud in clouds])
+    return [make_row(model, label, one) for label, one in zip(labels, encodings, strict=True)]
 
 
-def make_row(label: Label, encoding: Encoding, index: int) -> Row:
+def make_row(model: Model, label: Label, encoding: Encoding) -> Row:
     own = encoding.normalization
     return Row(
         id=label.id,
         name=label.name,
         path=label.path,
         class_name=label.class_name,
-        feature=encoding.feature[index].numpy(),
-        pose=encoding.pose[index],
-        normalization=Normalization(own.center[index], own.scale[index]),
-        points=kept_points(encoding.model, encoding.clouds[index]),
+        feature=encoding.feature,
+        pose=own.pose_to_user(encoding.parse.object.pose)[0],
+        normalization=Normalization(own.center[0], own.scale[0]),
+        points=kept_points(model, encoding.cloud),
     )
 
 

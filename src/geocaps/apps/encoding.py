@@ -1,0 +1,393 @@
+"""What users get of an encoded cloud: one object as an ``Encoding``, many as ``Encodings``, all in numpy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int
+
+from geocaps.apps.clouds import Cloud
+from geocaps.errors import FileFormatError, InvalidInputError
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.capsules import Capsules
+from geocaps.model.folding import grid_triangles
+from geocaps.model.nearest import min_square_distance
+from geocaps.model.routing import log_likelihood
+from geocaps.points.io.arrays import read_arrays
+from geocaps.points.io.save import check_target
+from geocaps.points.normalize import Normalization
+from geocaps.points.whole import written_whole
+from geocaps.se3 import Pose, stack
+from geocaps.similarity import Similarity
+
+_LABEL_BLOCK = 1 << 14
+_TIE = 0.25
+"""Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
+_RELIABLE = 16.0
+"""How fast poses become reliable with the number of points; measured by ``benchmarks/few_points.py``."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another pose that the object may be seen in. Where it is nearly as probable, the object looks alike that way."""
+
+    pose: Similarity
+    probability: float
+
+
+@dataclass(frozen=True)
+class PartCapsules:
+    """The parts of one object: where each of them is, and what it looks like."""
+
+    pose: Similarity
+    """Pose of each part, in your coordinates."""
+    feature: Float[np.ndarray, "j d"]
+    """Shape of each part, the same whatever way the object is turned."""
+
+    def __len__(self) -> int:
+        return len(self.feature)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Part surfaces in your coordinates: a square grid of points for each part, and the triangles of one grid."""
+
+    points: Float64[np.ndarray, "j m 3"]
+    triangles: Int[np.ndarray, "t 3"]
+
+
+def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool:
+    """Whether one of the alternatives comes near the chosen viewpoint."""
+    return any(other.probability >= _TIE * confidence for other in alternatives)
+
+
+def reliability(points: int, full: int) -> float:
+    """What is left of the confidence when a model made for ``full`` points sees only so many different ones.
+
+    About the share of right poses over the stated probability, as ``benchmarks/few_points.py`` measures them: 0.2 at 16
+    of 1,024 points, 0.6 at 64, 0.98 at 256.
+    """
+    return 1 - math.exp(-_RELIABLE * points / full)
+
+
+# ── one object, and many ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Encoding:
+    """One object: its canonical pose, its feature and its parts, in your own coordinates and units.
+
+    All arrays are numpy's. What takes time (labels, surfaces) is computed when it is first asked for.
+    """
+
+    cloud: Cloud
+    """The points that were encoded, and their name."""
+    pose: Similarity
+    """Canonical pose ``T_world_object``: brings the object from its canonical frame to where it is (scale 1)."""
+    feature: Float[np.ndarray, "d"]
+    """What the object is: the same whatever way it is turned, wherever and however large it is."""
+    parts: PartCapsules
+    """Pose and feature of each part."""
+    confidence: float
+    """How far to trust the pose, from 0 to 1: its probability among all that were considered, less for few points."""
+    alternatives: tuple[Alternative, ...]
+    """Other poses that are nearly as probable, most probable first: an object's symmetries."""
+    inside: Parsed | Stored
+    """Where labels and surfaces come from: the network's own values, or a file."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Encoding({self.cloud.name}, {len(self.cloud.points):,} points: {_capsules_text(self)}, "
+            f"confidence {self.confidence:.2f})"
+        )
+
+    def _repr_html_(self) -> str:
+        from geocaps.apps.notebook import encoding_html
+
+        return encoding_html(self)
+
+    @cached_property
+    def labels(self) -> Int[np.ndarray, "n"]:
+        """Part of each input point, in the order given: the one whose surface explains it best."""
+        return self.inside.labels if isinstance(self.inside, Stored) else self.inside.part_of(self.cloud.points)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether another pose is nearly as probable as the chosen one, as for anything symmetric."""
+        return is_ambiguous(self.confidence, self.alternatives)
+
+    def canonical(self) -> Float64[np.ndarray, "n 3"]:
+        """Input points in the canonical frame, in your units: moved and turned, not scaled."""
+        return self.pose.observe(self.cloud.points)
+
+    def reconstruct(self, layer: str = "object") -> Surface:
+        """Surfaces that the object capsule decodes to, or the part capsules (``layer="parts"``)."""
+        if layer not in _LAYERS:
+            raise InvalidInputError(f"layer must be 'object' or 'parts', not {layer!r}")
+        return self.inside.surface(layer)
+
+    @property
+    def parse(self) -> Parse:
+        """The network's own values ``[1, ...]``, as torch tensors in the model's frame."""
+        return self._parsed().parse
+
+    @property
+    def normalization(self) -> Normalization:
+        """From the model's frame to yours, ``[1]``, as torch tensors."""
+        return self._parsed().normalization
+
+    def part_of(self, points: Float[np.ndarray, "m 3"]) -> Int[np.ndarray, "m"]:
+        """Part that explains each of other points of the same object best."""
+        return self._parsed().part_of(points)
+
+    def _parsed(self) -> Parsed:
+        if isinstance(self.inside, Stored):
+            raise InvalidInputError(
+                f"the encoding of {self.cloud.name} was read from a file, without the network's own values: "
+                "encode the cloud again"
+            )
+        return self.inside
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all of it, the points too, to one ``.npz`` file: whole, or not at all."""
+        path = Path(path)
+        check_target(path, (".npz",))
+        surfaces = {layer: self.reconstruct(layer) for layer in _LAYERS}
+        others = [other.pose.matrix() for other in self.alternatives]
+        values = {
+            "format": np.array(_FORMAT),
+            "name": np.array(self.cloud.name),
+            "points": self.cloud.points,
+            "labels": self.labels,
+            "pose": self.pose.matrix(),
+            "feature": self.feature,
+            "confidence": np.array(self.confidence),
+            "part_pose": self.parts.pose.matrix(),
+            "part_feature": self.parts.feature,
+            "alternative_pose": np.stack(others) if others else np.empty((0, 4, 4)),
+            "alternative_probability": np.array([other.probability for other in self.alternatives]),
+            "part_surfaces": surfaces["parts"].points,
+            "object_surfaces": surfaces["object"].points,
+            "triangles": surfaces["parts"].triangles,
+        }
+        try:
+            with written_whole(path) as beside, beside.open("wb") as file:
+                np.savez(file, allow_pickle=False, **values)
+        except OSError as error:
+            raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Encoding:
+        """Reads what :meth:`save` wrote. No model is needed, then or later."""
+        path = Path(path)
+        if not path.is_file():
+            raise InvalidInputError(f"{path} does not exist or is not a file: check the name and the folder")
+        try:
+            values = read_arrays(path)
+            _check_stored(values)
+            poses = {name: _rigid(values[name]) for name in ("pose", "part_pose", "alternative_pose")}
+        except (ValueError, OSError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise FileFormatError(f"cannot read {path} as a saved encoding: {reason}") from error
+        surfaces = {layer: Surface(values[f"{name}_surfaces"], values["triangles"]) for layer, name in _LAYERS.items()}
+        probabilities = values["alternative_probability"].tolist()
+        return cls(
+            cloud=Cloud(values["points"], str(values["name"])),
+            pose=poses["pose"],
+            feature=values["feature"],
+            parts=PartCapsules(poses["part_pose"], values["part_feature"]),
+            confidence=float(values["confidence"]),
+            alternatives=tuple(Alternative(poses["alternative_pose"][k], p) for k, p in enumerate(probabilities)),
+            inside=Stored(values["labels"], surfaces),
+        )
+
+
+class Encodings(Sequence[Encoding]):
+    """Many objects, in the order given; iterate over them, index them, or take an array of all."""
+
+    def __init__(self, encodings: Iterable[Encoding]) -> None:
+        self._encodings = tuple(encodings)
+
+    def __len__(self) -> int:
+        return len(self._encodings)
+
+    @overload
+    def __getitem__(self, index: int) -> Encoding: ...
+    @overload
+    def __getitem__(self, index: slice) -> Encodings: ...
+    def __getitem__(self, index: int | slice) -> Encoding | Encodings:
+        return Encodings(self._encodings[index]) if isinstance(index, slice) else self._encodings[index]
+
+    def __repr__(self) -> str:
+        if not self._encodings:
+            return "Encodings(0 objects)"
+        capsules = _capsules_text(self._encodings[0])
+        return f"Encodings({len(self)} objects: {capsules} each, mean confidence {self.confidence.mean():.2f})"
+
+    def _repr_html_(self) -> str:
+        from geocaps.apps.notebook import encodings_html
+
+        return encodings_html(self)
+
+    @cached_property
+    def pose(self) -> Similarity:
+        """Canonical poses of all objects, one after the other."""
+        return Similarity(
+            np.stack([one.pose.rotation for one in self]), np.stack([one.pose.translation for one in self])
+        )
+
+    @cached_property
+    def feature(self) -> Float[np.ndarray, "b d"]:
+        """Features of all objects, a row each."""
+        return np.stack([one.feature for one in self])
+
+    @cached_property
+    def confidence(self) -> Float64[np.ndarray, "b"]:
+        """Confidence in each object's pose."""
+        return np.array([one.confidence for one in self])
+
+    @cached_property
+    def parse(self) -> Parse:
+        """The network's own values of all objects, as torch tensors in the model's frame."""
+        return _join([one.parse for one in self])
+
+    @cached_property
+    def normalization(self) -> Normalization:
+        """From the model's frame to yours for each object, as torch tensors."""
+        own = [one.normalization for one in self]
+        return Normalization(torch.cat([one.center for one in own]), torch.cat([one.scale for one in own]))
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What the network made of one object ``[1, ...]``, to decode it when asked."""
+
+    network: GeometricCapsuleAutoencoder
+    parse: Parse
+    normalization: Normalization
+
+    @torch.no_grad()
+    def part_of(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
+        """In blocks of bounded memory."""
+        first, parts = self.network.parts, self.parse.parts
+        surfaces = first.decode(parts)
+        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)[..., None]
+        center, scale = self.normalization.center[0].numpy(), self.normalization.scale.item()
+        blocks = [np.empty(0, dtype=np.int64)]
+        for start in range(0, len(points), _LABEL_BLOCK):
+            local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - center) / scale
+            square = min_square_distance(torch.from_numpy(local.astype(np.float32))[None], surfaces)
+            blocks.append(log_likelihood(square, log_sigma.expand_as(square))[0].argmax(dim=0).numpy())
+        return np.concatenate(blocks)
+
+    @torch.no_grad()
+    def surface(self, layer: str) -> Surface:
+        network = self.network
+        decoded = network.parts.decode(self.parse.parts) if layer == "parts" else network.reconstruct(self.parse.object)
+        points = self.normalization.points_to_user(decoded)[0].numpy()
+        return Surface(points, grid_triangles(round(points.shape[-2] ** 0.5)).numpy())
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file keeps of one object."""
+
+    labels: Int[np.ndarray, "n"]
+    surfaces: Mapping[str, Surface]
+
+    def surface(self, layer: str) -> Surface:
+        return self.surfaces[layer]
+
+
+# ── the network's values ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _join(parses: Sequence[Parse]) -> Parse:
+    """Parses of single objects as one batch; where objects have fewer starts than others, the rest is padding."""
+    most = max(parse.candidates.shape[1] for parse in parses)
+    return Parse(
+        parts=_join_capsules([parse.parts for parse in parses]),
+        routing=None,
+        object=_join_capsules([parse.object for parse in parses]),
+        candidates=stack([_padded(parse.candidates, most) for parse in parses], dim=0),
+        probability=torch.cat(
+            [torch.nn.functional.pad(p.probability, (0, most - p.probability.shape[1])) for p in parses]
+        ),
+        valid=torch.cat([torch.nn.functional.pad(p.valid, (0, most - p.valid.shape[1])) for p in parses]),
+    )
+
+
+def _join_capsules(capsules: Sequence[Capsules]) -> Capsules:
+    return Capsules(stack([c.pose[0] for c in capsules], dim=0), torch.cat([c.feature for c in capsules]))
+
+
+def _padded(pose: Pose, count: int) -> Pose:
+    """Candidates ``[1, s]`` as ``[count]``, filled up with the first one (their probability is zero)."""
+    return pose.map(lambda t: torch.cat([t[0], t[0, :1].expand(count - t.shape[1], -1)]))
+
+
+def to_user(pose: Pose, own: Normalization) -> Similarity:
+    """Poses of the model's frame in the user's coordinates: positions scale, rotations stay."""
+    translation = pose.translation.double().numpy() * own.scale.item() + own.center.numpy()
+    return Similarity.from_wxyz(pose.wxyz.double().numpy(), translation)
+
+
+def _capsules_text(one: Encoding) -> str:
+    parts, size = one.parts.feature.shape
+    return f"{parts} parts (features of {size}), feature of {len(one.feature)}"
+
+
+# ── encodings in files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+_FORMAT = 1
+_LAYERS = {"parts": "part", "object": "object"}
+"""Each layer that can be decoded, and how a file calls it."""
+_STORED: dict[str, tuple[int | str, ...]] = {
+    "points": ("n", 3),
+    "labels": ("n",),
+    "pose": (4, 4),
+    "feature": ("d",),
+    "confidence": (),
+    "part_pose": ("j", 4, 4),
+    "part_feature": ("j", "e"),
+    "alternative_pose": ("k", 4, 4),
+    "alternative_probability": ("k",),
+    "part_surfaces": ("j", "m", 3),
+    "object_surfaces": ("j", "m", 3),
+    "triangles": ("t", 3),
+}
+"""Arrays of a saved encoding; a letter is a size that is the same wherever it stands."""
+
+
+def _check_stored(values: Mapping[str, np.ndarray]) -> None:
+    """A ValueError for what :meth:`Encoding.save` cannot have written."""
+    missing = {"format", "name", *_STORED} - set(values)
+    if missing:
+        raise ValueError(f"it has no array {min(missing)!r}: Encoding.save did not write it")
+    if values["format"].shape or values["format"] != _FORMAT:
+        raise ValueError("it was written by another version of geocaps: encode the cloud again")
+    sizes: dict[int | str, int] = {3: 3, 4: 4}
+    for name, shape in _STORED.items():
+        array = values[name]
+        fits = array.ndim == len(shape) and all(
+            sizes.setdefault(key, size) == size for key, size in zip(shape, array.shape, strict=True)
+        )
+        kinds = "iu" if name in ("labels", "triangles") else "f"
+        if not fits or array.dtype.kind not in kinds or not np.isfinite(array).all():
+            raise ValueError(f"its array {name!r} ({array.dtype}, {list(array.shape)}) is not one of an encoding")
+    for name, most in (("labels", sizes["j"]), ("triangles", sizes["m"])):
+        if ((values[name] < 0) | (values[name] >= most)).any():
+            raise ValueError(f"its array {name!r} has numbers that are not from 0 to {most - 1}")
+
+
+def _rigid(matrix: np.ndarray) -> Similarity:
+    Similarity.from_matrix(matrix)  # refuses what is no pose; not taken, as it would round once more
+    return Similarity(matrix[..., :3, :3], matrix[..., :3, 3])
