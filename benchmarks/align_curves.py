@@ -10,7 +10,7 @@ cost to them; geocaps gets them whole.
 Run:  OMP_NUM_THREADS=1 python benchmarks/align_curves.py --npz modelnet40_dev.npz --pairs 20
       OMP_NUM_THREADS=1 python benchmarks/align_curves.py --tune modelnet40_train.npz     the others' parameters
 
-Needs  pip install "geocaps[baselines]".  Writes align_curves.json into --out and the curves as --png.
+Needs the extra `baselines`.  Writes align_curves.json into --out and the curves as --png.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def measured(method: Callable[[Cloud, Cloud], np.ndarray], made: list[Pair]) -> 
 
 
 def geocaps_align(first: Cloud, second: Cloud) -> np.ndarray:
-    return align(first, second).pose.rotation_matrix().numpy()
+    return align(first, second).pose.rotation
 
 
 def other(name: str, method: Callable[[Cloud, Cloud], np.ndarray]) -> Callable[[Cloud, Cloud], np.ndarray]:

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 from geocaps import cli
 from geocaps.points.io import load_points, save_points
@@ -70,6 +71,41 @@ def test_out_holds_a_in_the_frame_of_b(capsys, chairs, tmp_path):
     assert code == 0
     assert str(out_file) in out
     np.testing.assert_allclose(load_points(out_file).points, load_points(chairs[1]).points, atol=1e-6)
+
+
+@pytest.fixture
+def bracket(tmp_path):
+    """A mesh and a scan of it, moved."""
+    mesh = trimesh.util.concatenate(
+        [trimesh.creation.box((2, 1, 0.2)), trimesh.creation.box((0.2, 0.3, 1)).apply_translation((0.9, 0.3, 0.5))]
+    )
+    mesh.export(tmp_path / "bracket.ply")
+    save_points(tmp_path / "scan.npy", TRUTH.apply(torch.from_numpy(mesh.sample(1500, seed=3))).numpy())
+    return mesh, str(tmp_path / "bracket.ply"), str(tmp_path / "scan.npy")
+
+
+@pytest.mark.parametrize("suffix", [".ply", ".obj", ".stl", ".glb"])
+def test_a_mesh_stays_a_mesh(capsys, bracket, tmp_path, suffix):
+    mesh, *files = bracket
+    code, out, _ = call(capsys, *files, "--out", tmp_path / f"laid{suffix}", "--json")
+    assert code == 0
+    laid = load_points(tmp_path / f"laid{suffix}")
+    expected = trimesh.transform_points(mesh.triangles.reshape(-1, 3), np.array(json.loads(out)["matrix"]))
+    np.testing.assert_allclose(laid.vertices[laid.faces].reshape(-1, 3), expected, atol=1e-5)
+    assert trimesh.load(tmp_path / f"laid{suffix}", force="mesh").volume == pytest.approx(mesh.volume, rel=1e-5)
+
+
+def test_points_of_a_mesh_go_to_formats_without_faces(capsys, bracket, tmp_path):
+    assert call(capsys, *bracket[1:], "--out", tmp_path / "laid.xyz")[0] == 0
+    assert len(load_points(tmp_path / "laid.xyz").points) == 4096
+
+
+def test_a_cloud_has_no_faces_to_write(capsys, chairs, tmp_path):
+    for suffix in (".obj", ".stl"):
+        code, out, err = call(capsys, *chairs, "--out", tmp_path / f"laid{suffix}")
+        assert (code, out) == (2, "")
+        assert "without faces" in err
+        assert not (tmp_path / f"laid{suffix}").exists()
 
 
 def test_symmetry_is_said_aloud(capsys, tmp_path):

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 
-from geocaps.apps.alignment.motions import Motions
 from geocaps.apps.alignment.search import MINIMUM_POINTS, Match, search
-from geocaps.apps.clouds import Cloud, Source, as_cloud
-from geocaps.apps.scaled_pose import ScaledPose
+from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
-from geocaps.points.sampling import canonical_order, evenly
-from geocaps.se3 import Pose, stack
+from geocaps.points.sampling import evenly, reduced
+from geocaps.similarity import Similarity
 
 if TYPE_CHECKING:
     from geocaps.apps.encode import Model
 
 POLISH_POINTS = 4096
 """Points of each cloud that the polish uses; larger clouds are sampled down, evenly by distance from the centre."""
-_LINE = 1e-4
-"""A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
 _TIE = 0.25
 _LOW = 0.5
 """Confidence below which a result is called uncertain."""
@@ -34,19 +28,20 @@ _SHOWN = 512
 class Alternative(NamedTuple):
     """Another way to lay A on B, and how probable it is beside the chosen one."""
 
-    pose: Pose
+    pose: Similarity
     confidence: float
-    scale: float
+
+    @property
+    def scale(self) -> float:
+        return float(self.pose.scale)
 
 
 @dataclass(frozen=True, repr=False)
-class Alignment(ScaledPose):
+class Alignment(Placed):
     """Where cloud A lies in the frame of cloud B: ``x_b = scale · R · x_a + t``, in the user's units."""
 
-    pose: Pose
-    """``T_b_a`` in float64: rotation and translation."""
-    scale: float
-    """1.0 unless ``align`` was asked to find it."""
+    pose: Similarity
+    """``T_b_a``; its scale is 1 unless ``align`` was asked to find it."""
     error: float
     """Residual, in units of B: root mean square distance from the points of the better explained cloud to the nearest
     point of the other, without the farthest tenth. Two samplings of one surface never reach zero."""
@@ -87,15 +82,11 @@ class Alignment(ScaledPose):
     def inverse(self) -> Alignment:
         """Where B lies in A."""
         return Alignment(
-            pose=_inverse(self.pose, self.scale),
-            scale=1 / self.scale,
+            pose=self.pose.inverse(),
             error=self.error / self.scale,
             overlap=(self.overlap[1], self.overlap[0]),
             confidence=self.confidence,
-            alternatives=[
-                Alternative(_inverse(pose, scale), confidence, 1 / scale)
-                for pose, confidence, scale in self.alternatives
-            ],
+            alternatives=[Alternative(pose.inverse(), confidence) for pose, confidence in self.alternatives],
             shown=(self.shown[1], self.shown[0]),
         )
 
@@ -135,21 +126,14 @@ def _checked(source: Source, name: str) -> _Prepared:
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
         )
     points = _sampled(cloud)
+    require_extent(points, cloud.name)
     center = points.mean(axis=0)
-    spreads = np.linalg.svd(points - center, compute_uv=False) / np.sqrt(len(points))
-    if spreads[0] <= 1e-12 * np.abs(center).max():
-        raise InvalidInputError(f"the points of {cloud.name} are all in one place: there is nothing to align")
-    if spreads[1] <= _LINE * spreads[0]:
-        raise InvalidInputError(
-            f"the points of {cloud.name} lie on one line: no alignment can tell how it is turned about that line"
-        )
-    return _Prepared(points, center, float(np.linalg.norm(spreads)), cloud.name)
+    return _Prepared(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.name)
 
 
 def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
     """At most as many points as are used, each place once, in an order that does not depend on the given one."""
-    order = canonical_order(cloud.points)
-    points = cloud.points[order[evenly(min(len(order), POLISH_POINTS), len(order))]].astype(np.float64)
+    points = cloud.points[reduced(cloud.points, POLISH_POINTS)].astype(np.float64)
     _, first = np.unique(points, axis=0, return_index=True)
     return points[np.sort(first)]
 
@@ -165,52 +149,35 @@ def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model |
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
     extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
     found = search(work_a, work_b, extra, refine, scale)
-
-    def to_user(motions: Motions) -> tuple[list[Pose], np.ndarray]:
-        factor = motions.scale * (unit_b / unit_a)
-        turned = np.einsum("hij,j->hi", motions.rotation, a.center)
-        translation = unit_b * motions.translation + b.center - factor[:, None] * turned
-        poses = Pose.from_rotation(torch.from_numpy(motions.rotation), torch.from_numpy(translation))
-        return [poses[index] for index in range(len(motions))], factor
-
-    return _result(found, *to_user(found.motions), unit_b, (_thumbnail(a), _thumbnail(b)))
+    factor = found.motions.scale * (unit_b / unit_a)
+    turned = np.einsum("hij,j->hi", found.motions.rotation, a.center)
+    translation = unit_b * found.motions.translation + b.center - factor[:, None] * turned
+    poses = Similarity(found.motions.rotation, translation, factor)
+    return _result(found, poses, unit_b, (_thumbnail(a), _thumbnail(b)))
 
 
 def _thumbnail(cloud: _Prepared) -> Float64[np.ndarray, "k 3"]:
     return cloud.points[evenly(min(len(cloud.points), _SHOWN), len(cloud.points))]
 
 
-def _result(
-    found: Match, poses: Sequence[Pose], scales: np.ndarray, unit: float, shown: tuple[np.ndarray, np.ndarray]
-) -> Alignment:
-    fit = float(np.mean(found.overlap))
-    share = found.probability * fit
+def _result(found: Match, poses: Similarity, unit: float, shown: tuple[np.ndarray, np.ndarray]) -> Alignment:
+    share = found.probability * float(np.mean(found.overlap))
     return Alignment(
         pose=poses[0],
-        scale=float(scales[0]),
         error=found.error * unit,
         overlap=found.overlap,
         confidence=float(share[0]),
-        alternatives=[
-            Alternative(pose, float(p), float(s)) for pose, p, s in zip(poses[1:], share[1:], scales[1:], strict=True)
-        ],
+        alternatives=[Alternative(poses[index], float(share[index])) for index in range(1, len(poses))],
         shown=shown,
     )
 
 
-def _from_model(model: Model, a: _Prepared, b: _Prepared, units: tuple[float, float]) -> Motions:
+def _from_model(model: Model, a: _Prepared, b: _Prepared, units: tuple[float, float]) -> Similarity:
     """``pose_b ∘ pose_a⁻¹`` of the object capsules and their alternatives, in working units."""
-    rotations, translations = [], []
+    working = []
     for cloud, unit in zip((a, b), units, strict=True):
         encoding = model.encode(cloud.points)
-        poses = stack([encoding.pose, *(other.pose for other in model.alternatives(encoding)[0])])
-        rotations.append(poses.rotation_matrix().numpy())
-        translations.append((poses.translation.numpy() - cloud.center) / unit)
-    rotation = rotations[1][:, None] @ rotations[0].transpose(0, 2, 1)
-    translation = translations[1][:, None] - np.einsum("baij,aj->bai", rotation, translations[0])
-    return Motions.rigid(rotation.reshape(-1, 3, 3), translation.reshape(-1, 3))
-
-
-def _inverse(pose: Pose, scale: float) -> Pose:
-    back = pose.inverse()
-    return Pose(back.translation / scale, back.wxyz)
+        poses = [encoding.pose, *(other.pose for other in encoding.alternatives)]
+        working.append([Similarity(pose.rotation, (pose.translation - cloud.center) / unit) for pose in poses])
+    found = [of_b @ of_a.inverse() for of_b in working[1] for of_a in working[0]]
+    return Similarity(np.stack([one.rotation for one in found]), np.stack([one.translation for one in found]))

@@ -37,7 +37,9 @@ class Cloud:
 def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
     """One cloud, or one sentence that says why not."""
     vertices = faces = None
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, Cloud):
+        points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
+    elif isinstance(source, (str, os.PathLike)):
         loaded, name = load_points(source), str(source)
         points, vertices, faces = loaded.points, loaded.vertices, loaded.faces
     elif hasattr(source, "vertices"):
@@ -80,9 +82,10 @@ class Placed:
 
 def _coordinates(source: Source) -> np.ndarray:
     if isinstance(source, (str, os.PathLike)):
-        loaded = load_points(source)
-        return loaded.points if loaded.vertices is None else loaded.vertices
-    return _array(np.asarray(source.vertices) if hasattr(source, "vertices") else source, "points")
+        source = as_cloud(source, 0, "")
+    if isinstance(source, Cloud):
+        return source.points if source.vertices is None else source.vertices
+    return _array(source.vertices if hasattr(source, "vertices") else source, "points")
 
 
 def require_extent(points: np.ndarray, name: str) -> None:

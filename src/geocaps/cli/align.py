@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from geocaps.cli.output import UNSET, console, print_json
+from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
-    from geocaps.se3 import Pose
+    from geocaps.apps.clouds import Cloud
+    from geocaps.similarity import Similarity
 
 _LITTLE = 0.5
 
@@ -36,22 +38,37 @@ def align(
         b: Cloud or mesh that stays.
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
-        out: Where to write cloud A in the frame of B: PLY, XYZ, NPY, NPZ or PCD.
+        out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
         json: One JSON object on standard output.
     """
     from geocaps.apps.align import align as find
-    from geocaps.points.io import load_points, save_points
-    from geocaps.points.io.save import SAVE_SUFFIXES, check_target
+    from geocaps.apps.clouds import as_cloud
+    from geocaps.points.io.save import check_target
+    from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
 
     if out is not None:
-        check_target(Path(out), SAVE_SUFFIXES, inputs=(a, b))
-    found = find(a, b, refine=refine, scale=scale)
+        check_target(Path(out), {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+    moving = as_cloud(a, 0, "A")
+    if out is not None and moving.faces is None and Path(out).suffix.lower() not in CLOUD_SUFFIXES:
+        raise UsageError(
+            f"cannot write {out}: {a} is a cloud without faces, so the name must end in {' or '.join(CLOUD_SUFFIXES)}"
+        )
+    found = find(moving, b, refine=refine, scale=scale)
     if out is not None:
-        save_points(out, found.apply(load_points(a).points))
+        _save(Path(out), found, moving)
     if json:
         print_json(_record(found, out))
     else:
         console().print(_report(found, out), markup=False, soft_wrap=True)
+
+
+def _save(path: Path, found: Alignment, moving: Cloud) -> None:
+    from geocaps.points.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
+
+    if moving.faces is not None and path.suffix.lower() in MESH_SUFFIXES:
+        save_meshes(path, [Mesh(Path(moving.name).stem, found.apply(moving), moving.faces)])
+    else:
+        save_cloud(path, found.apply(moving.points))
 
 
 def _record(found: Alignment, out: str | None) -> dict[str, Any]:
@@ -65,14 +82,14 @@ def _record(found: Alignment, out: str | None) -> dict[str, Any]:
         "uncertain": found.uncertain,
         "ambiguous": found.ambiguous,
         "alternatives": [
-            {**_pose_record(pose), "scale": scale, "confidence": confidence}
-            for pose, confidence, scale in found.alternatives
+            {**_pose_record(other.pose), "scale": other.scale, "confidence": other.confidence}
+            for other in found.alternatives
         ],
         "out": out,
     }
 
 
-def _pose_record(pose: Pose) -> dict[str, list[float]]:
+def _pose_record(pose: Similarity) -> dict[str, list[float]]:
     return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}
 
 
@@ -81,7 +98,7 @@ def _report(found: Alignment, out: str | None) -> str:
     lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in found.matrix]
     lines += [f"pose         {_pose_text(found.pose)}"]
     if found.scale != 1:
-        lines += [f"scale        {found.scale:.6g}  (the matrix holds it, the pose does not)"]
+        lines += [f"scale        {found.scale:.6g}  (the matrix holds it, translation and wxyz do not)"]
     lines += [
         f"residual     {found.error:.4g}  (trimmed RMS distance, units of B)",
         f"overlap      {found.overlap[0]:.0%} of A and {found.overlap[1]:.0%} of B are explained by the other",
@@ -95,13 +112,13 @@ def _report(found: Alignment, out: str | None) -> str:
         lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
     if found.alternatives:
         lines += ["alternatives"]
-    lines += [f"  {confidence:.2f}  {_pose_text(pose)}" for pose, confidence, _ in found.alternatives]
+    lines += [f"  {confidence:.2f}  {_pose_text(pose)}" for pose, confidence in found.alternatives]
     if out is not None:
         lines += [f"wrote        {out}"]
     return "\n".join(lines)
 
 
-def _pose_text(pose: Pose) -> str:
+def _pose_text(pose: Similarity) -> str:
     translation = ", ".join(f"{value:.9g}" for value in pose.translation.tolist())
     wxyz = ", ".join(f"{value:.9f}" for value in pose.wxyz.tolist())
     return f"translation ({translation})  wxyz ({wxyz})"

@@ -32,7 +32,7 @@ def canonical(
     Args:
         files: Clouds, meshes, or folders of them.
         out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
-        suffix: Format of the files in --out: .ply, .obj, .glb, .xyz, .npy, .npz or .pcd.
+        suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
         png: Where to write a picture: as given above, canonical below.
         weights: Checkpoint folder (default: the weights that ship with the package).
         json: One JSON object on standard output.

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 
 from geocaps.apps.align import Alignment, Alternative, align
-from geocaps.apps.scaled_pose import ScaledPose
 from geocaps.viewer.clouds import ShownCloud
 
 _KEPT = 0.9
@@ -26,15 +25,14 @@ class AlignedPair:
 
     @cached_property
     def ways(self) -> list[Alternative]:
-        return [Alternative(self.found.pose, self.found.confidence, self.found.scale), *self.found.alternatives]
+        return [Alternative(self.found.pose, self.found.confidence), *self.found.alternatives]
 
     def laid(self, way: int | None) -> Float[np.ndarray, "n 3"]:
         """The points of A in the frame of B: as they came (None), or by one of the ways."""
         points = self.a.points.astype(np.float64)
         if way is None:
             return points
-        chosen = self.ways[way]
-        return ScaledPose(chosen.pose, chosen.scale).apply(points)
+        return self.ways[way].pose.apply(points)
 
     def residual(self, way: int | None) -> float:
         """As ``Alignment.error``, for any way: trimmed RMS distance of the better explained cloud, in units of B."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from geocaps.apps.alignment.motions import Motions
 from geocaps.apps.alignment.views import Frames
+from geocaps.similarity import Similarity
 
 # Proper changes of sign of (tangent, bitangent, normal): the frames' own signs are arbitrary.
 SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
 
 
-def from_frames(a: Frames, b: Frames, limit: int) -> Motions:
+def from_frames(a: Frames, b: Frames, limit: int) -> Similarity:
     """The ``limit`` pairs of frames, with signs, whose neighbourhoods look most alike."""
     unlike = _square(a.size, b.size)[..., None] + _signed_square(a.offset, b.offset) + _signed_square(a.skew, b.skew)
     order = np.argsort(unlike, axis=None, kind="stable")[:limit]
     of_a, of_b, sign = np.unravel_index(order, unlike.shape)
     rotation = (b.rotation[of_b] * SIGNS[sign][:, None]) @ a.rotation[of_a].transpose(0, 2, 1)
-    return Motions.rigid(rotation, b.origin[of_b] - np.einsum("hij,hj->hi", rotation, a.origin[of_a]))
+    return Similarity(rotation, b.origin[of_b] - np.einsum("hij,hj->hi", rotation, a.origin[of_a]))
 
 
-def from_principal_axes(a: np.ndarray, b: np.ndarray) -> Motions:
+def from_principal_axes(a: np.ndarray, b: np.ndarray) -> Similarity:
     """The four proper ways to lay the principal axes of A on those of B."""
     axes_a, axes_b = _principal_axes(a), _principal_axes(b)
     rotation = (axes_b * SIGNS[:, None]) @ axes_a.T
-    return Motions.rigid(rotation, b.mean(axis=0) - rotation @ a.mean(axis=0))
+    return Similarity(rotation, b.mean(axis=0) - rotation @ a.mean(axis=0))
 
 
 def _principal_axes(points: np.ndarray) -> np.ndarray:

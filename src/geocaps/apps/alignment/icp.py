@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from geocaps.apps.alignment.motions import Motions, cross, cross_matrix, dot
+from geocaps.apps.alignment.motions import ahead, back, cross, cross_matrix, dot, updated
 from geocaps.apps.alignment.views import View
+from geocaps.similarity import Similarity
 
 Nearest = Callable[[np.ndarray], np.ndarray]
 """From points ``[3, h, m]`` to the indices ``[h, m]`` of their partners."""
@@ -52,26 +53,26 @@ class Pairs:
 
 
 def refine(
-    a: Side, b: Side, motions: Motions, reaches: Float[np.ndarray, "steps"], scale: bool = False, every: int = 1
-) -> Motions:
+    a: Side, b: Side, motions: Similarity, reaches: Float[np.ndarray, "steps"], scale: bool = False, every: int = 1
+) -> Similarity:
     """One Gauss-Newton step for each reach (the distance from which a partner no longer counts).
 
     Partners are looked for ``every`` so many steps: with trees that takes most of the time.
     """
     for step, reach in enumerate(reaches):
         if step % every == 0:
-            partner_b, partner_a = b.nearest(motions.ahead(a.chosen)), a.nearest(motions.back(b.chosen))
+            partner_b, partner_a = b.nearest(ahead(motions, a.chosen)), a.nearest(back(motions, b.chosen))
         motions = _step(_pairs(a, b, motions, partner_b, partner_a), motions, reach, scale)
     return motions
 
 
 def _pairs(
-    a: Side, b: Side, motions: Motions, partner_b: Int[np.ndarray, "h k"], partner_a: Int[np.ndarray, "h l"]
+    a: Side, b: Side, motions: Similarity, partner_b: Int[np.ndarray, "h k"], partner_a: Int[np.ndarray, "h l"]
 ) -> Pairs:
-    ahead = motions.ahead(a.chosen)
-    count = ahead.shape[2]
+    moved = ahead(motions, a.chosen)
+    count = moved.shape[2]
     moving, fixed, normal = (np.empty((3, len(motions), count + b.chosen.shape[1])) for _ in range(3))
-    moving[..., :count] = ahead
+    moving[..., :count] = moved
     moving[..., count:] = motions.scale[:, None] * _turned(motions, a.view.columns.take(partner_a, axis=1))
     moving[..., count:] += motions.translation.T[..., None]
     fixed[..., :count] = b.view.columns.take(partner_b, axis=1)
@@ -81,7 +82,7 @@ def _pairs(
     return Pairs(moving, fixed, normal, _trust(a, b))
 
 
-def _turned(motions: Motions, vectors: Float[np.ndarray, "3 h m"]) -> Float[np.ndarray, "3 h m"]:
+def _turned(motions: Similarity, vectors: Float[np.ndarray, "3 h m"]) -> Float[np.ndarray, "3 h m"]:
     return (motions.rotation @ vectors.transpose(1, 0, 2)).transpose(1, 0, 2)
 
 
@@ -93,7 +94,7 @@ def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
     return np.concatenate(weights) * ((of_a + of_b) / (to_a + to_b))
 
 
-def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
+def _step(found: Pairs, motions: Similarity, reach: float, scale: bool) -> Similarity:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
     moving, normal = found.moving, found.normal
     gap = found.fixed - moving
@@ -108,7 +109,7 @@ def _step(found: Pairs, motions: Motions, reach: float, scale: bool) -> Motions:
     left += 1e-9 * moving.shape[2] * np.eye(unknown)
     change = np.linalg.solve(left, right[..., None])[..., 0]
     grown = np.exp(np.clip(change[:, 6], -0.2, 0.2)) if scale else np.ones(len(motions))
-    return motions.updated(change[:, :3], change[:, 3:6], grown)
+    return updated(motions, change[:, :3], change[:, 3:6], grown)
 
 
 def _moments(

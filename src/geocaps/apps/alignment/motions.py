@@ -1,66 +1,34 @@
-"""Batches of rigid motions (and similarities) as plain arrays: what the search of an alignment works on."""
+"""What the search of an alignment does with batches ``[h]`` of hypotheses ``x_b = scale · R · x_a + t``."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-
-@dataclass(frozen=True)
-class Motions:
-    """``x_b = scale · R · x_a + t`` for h hypotheses; the scale is 1 unless it was asked for."""
-
-    rotation: Float[np.ndarray, "h 3 3"]
-    translation: Float[np.ndarray, "h 3"]
-    scale: Float[np.ndarray, "h"]
-
-    @classmethod
-    def rigid(cls, rotation: Float[np.ndarray, "h 3 3"], translation: Float[np.ndarray, "h 3"]) -> Motions:
-        return cls(rotation, translation, np.ones(len(rotation)))
-
-    def __len__(self) -> int:
-        return len(self.rotation)
-
-    def __getitem__(self, index: np.ndarray | slice) -> Motions:
-        return Motions(self.rotation[index], self.translation[index], self.scale[index])
-
-    def apply(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "h n 3"]:
-        """Points of A in the frame of B."""
-        return np.moveaxis(self.ahead(points.T), 0, -1)
-
-    def apply_inverse(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "h n 3"]:
-        """Points of B in the frame of A."""
-        return np.moveaxis(self.back(points.T), 0, -1)
-
-    def ahead(self, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
-        """As :meth:`apply`, a row for each coordinate: numpy is several times faster on long rows than on triples."""
-        matrix = (self.scale[:, None, None] * self.rotation).transpose(1, 0, 2).reshape(-1, 3)
-        return (matrix @ columns).reshape(3, len(self), -1) + self.translation.T[..., None]
-
-    def back(self, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
-        """As :meth:`apply_inverse`, a row for each coordinate."""
-        inverse = (self.rotation / self.scale[:, None, None]).transpose(2, 0, 1)
-        shift = np.einsum("chj,hj->ch", inverse, self.translation)
-        return (inverse.reshape(-1, 3) @ columns).reshape(3, len(self), -1) - shift[..., None]
-
-    def updated(
-        self, turn: Float[np.ndarray, "h 3"], shift: Float[np.ndarray, "h 3"], growth: Float[np.ndarray, "h"]
-    ) -> Motions:
-        """A small motion done after each: a turn (axis times angle), a growth about the origin, a shift."""
-        change = rotation_from_vector(turn)
-        rotation = change @ self.rotation
-        translation = growth[:, None] * np.einsum("hij,hj->hi", change, self.translation) + shift
-        return Motions(rotation, translation, self.scale * growth)
+from geocaps.similarity import Similarity
 
 
-def join(batches: list[Motions]) -> Motions:
-    return Motions(
-        np.concatenate([m.rotation for m in batches]),
-        np.concatenate([m.translation for m in batches]),
-        np.concatenate([m.scale for m in batches]),
-    )
+def ahead(motions: Similarity, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
+    """As ``motions.apply``, a row for each coordinate: numpy is several times faster on long rows than on triples."""
+    matrix = (motions.scale[:, None, None] * motions.rotation).transpose(1, 0, 2).reshape(-1, 3)
+    return (matrix @ columns).reshape(3, len(motions), -1) + motions.translation.T[..., None]
+
+
+def back(motions: Similarity, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
+    """As ``motions.observe``, a row for each coordinate."""
+    inverse = (motions.rotation / motions.scale[:, None, None]).transpose(2, 0, 1)
+    shift = np.einsum("chj,hj->ch", inverse, motions.translation)
+    return (inverse.reshape(-1, 3) @ columns).reshape(3, len(motions), -1) - shift[..., None]
+
+
+def updated(
+    motions: Similarity,
+    turn: Float[np.ndarray, "h 3"],
+    shift: Float[np.ndarray, "h 3"],
+    growth: Float[np.ndarray, "h"],
+) -> Similarity:
+    """A small motion done after each: a turn (axis times angle), a growth about the origin, a shift."""
+    return Similarity(rotation_from_vector(turn), shift, growth) @ motions
 
 
 def rotation_from_vector(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]:
@@ -89,7 +57,7 @@ def cross_matrix(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]
     return matrix
 
 
-def distinct(motions: Motions, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:
+def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:
     """Indices, in the given order, of at most ``limit`` motions that differ from all before by an angle or a shift."""
     least_trace = 1 + 2 * np.cos(angle)
     kept: list[int] = []

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from geocaps.apps.alignment.icp import Side
-from geocaps.apps.alignment.motions import Motions, dot
+from geocaps.apps.alignment.motions import ahead, back, dot
 from geocaps.apps.alignment.views import View
+from geocaps.similarity import Similarity
 
 _PLANE_SHARE = 0.9
 """Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it."""
@@ -49,10 +50,10 @@ class Residuals:
         return plane_share * self.plane + (1 - plane_share) * self.point
 
 
-def residuals(a: Side, b: Side, motions: Motions) -> tuple[Residuals, Residuals]:
+def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
     """From A to B and from B to A."""
-    ahead, back = motions.ahead(a.chosen), motions.back(b.chosen)
-    return _residuals(b, ahead, np.ones(len(motions))), _residuals(a, back, motions.scale)
+    one = np.ones(len(motions))
+    return _residuals(b, ahead(motions, a.chosen), one), _residuals(a, back(motions, b.chosen), motions.scale)
 
 
 def own_residuals(view: View) -> Residuals:
@@ -71,7 +72,7 @@ def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], 
     return np.minimum(first, second) + (1.0 if scale else _LESSER_SHARE) * np.maximum(first, second)
 
 
-def costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+def costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
     forward, backward = residuals(a, b, motions)
     return cost(forward.truncated(reach), backward.truncated(reach), scale)
 
@@ -81,7 +82,7 @@ def floor(a: View, b: View, reach: float, scale: bool) -> float:
     return float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
 
 
-def final_costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+def final_costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
     """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
 
     A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
@@ -90,8 +91,8 @@ def final_costs(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -
     """
     forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
     if not scale:
-        _excuse(forward, motions.ahead(a.chosen), b.view.hull)
-        _excuse(backward, motions.back(b.chosen), a.view.hull)
+        _excuse(forward, ahead(motions, a.chosen), b.view.hull)
+        _excuse(backward, back(motions, b.chosen), a.view.hull)
     return cost(forward, backward, scale)
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from geocaps.apps.alignment import hypotheses
 from geocaps.apps.alignment.icp import Side, by_table, by_tree, refine
-from geocaps.apps.alignment.motions import Motions, distinct, join
+from geocaps.apps.alignment.motions import distinct
 from geocaps.apps.alignment.scoring import (
     costs,
     explained,
@@ -22,6 +22,7 @@ from geocaps.apps.alignment.scoring import (
 )
 from geocaps.apps.alignment.views import View, local_frames, make_view
 from geocaps.points.sampling import evenly
+from geocaps.similarity import Similarity, concatenate
 
 MINIMUM_POINTS = 4
 SEARCH_POINTS = 1024
@@ -52,14 +53,14 @@ _POLISH_WIDTH = 0.15
 class Match:
     """What was found, in working units, best first."""
 
-    motions: Motions
+    motions: Similarity
     probability: Float[np.ndarray, "h"]
     error: float
     overlap: tuple[float, float]
 
 
 def search(
-    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Motions | None, polish: bool, scale: bool
+    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
 ) -> Match:
     """The best motion from A to B and those nearly as good; ``extra`` are hypotheses from elsewhere."""
     view_a, view_b = _search_view(a), _search_view(b)
@@ -79,8 +80,8 @@ def search(
 
 
 def _weighed(
-    a: Side, b: Side, motions: Motions, reach: float, scale: bool, width: float
-) -> tuple[Motions, Float[np.ndarray, "h"]]:
+    a: Side, b: Side, motions: Similarity, reach: float, scale: bool, width: float
+) -> tuple[Similarity, Float[np.ndarray, "h"]]:
     """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
     score = final_costs(a, b, motions, reach, scale)
     kept = distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
@@ -101,13 +102,13 @@ def _spread_out(view: View, every: int) -> Int[np.ndarray, "m"]:
     return evenly(max(len(view.points) // every, MINIMUM_POINTS), len(view.points))
 
 
-def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions:
+def _candidates(a: View, b: View, extra: Similarity | None, scale: bool) -> Similarity:
     """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
     found = [
         hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
         hypotheses.from_frames(local_frames(a), local_frames(b), HYPOTHESES),
     ]
-    motions = join(found if extra is None else [*found, extra])
+    motions = concatenate(found if extra is None else [*found, extra])
     score = costs(by_table(a, a.probes[:_PROBES]), by_table(b, b.probes[:_PROBES]), motions, 0.4, scale)
     motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_OTHER_POSE)]
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
@@ -120,7 +121,7 @@ def _candidates(a: View, b: View, extra: Motions | None, scale: bool) -> Motions
     return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)
 
 
-def _near_best(a: Side, b: Side, motions: Motions, reach: float, scale: bool) -> Int[np.ndarray, "k"]:
+def _near_best(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Int[np.ndarray, "k"]:
     """Indices of the motions that may still turn out to be the best, best first."""
     score = costs(a, b, motions, reach, scale)
     order = np.argsort(score, kind="stable")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float64
 
 from geocaps.apps.alignment import hypotheses
 from geocaps.apps.alignment.icp import by_table, by_tree, refine
-from geocaps.apps.alignment.motions import Motions, distinct, join
+from geocaps.apps.alignment.motions import distinct
 from geocaps.apps.alignment.scoring import costs
 from geocaps.apps.alignment.search import MINIMUM_POINTS
 from geocaps.apps.alignment.views import View, make_view
 from geocaps.apps.index.rows import Row
 from geocaps.se3 import Pose
+from geocaps.similarity import Similarity, concatenate
 
 _COARSE_REACH = 0.4
 _REACHES = np.array([0.5, 0.4, 0.3, 0.25, 0.2, 0.2])
@@ -32,8 +32,7 @@ _FLAT = 1e-6
 class Placement:
     """``x_query = scale · R · x_hit + t``, and how far the shapes then are from each other."""
 
-    pose: Pose
-    scale: float
+    pose: Similarity
     chamfer: float | None
 
 
@@ -48,32 +47,25 @@ class Placer:
 
     def by_capsules(self, hit: Row) -> Placement:
         """One object capsule laid on the other: no search, no distance."""
-        own, other = self._query.normalization, hit.normalization
-        rotation = (self._query.pose @ hit.pose.inverse()).rotation_matrix()
-        scale = float(own.scale / other.scale)
-        translation = self._query.pose.translation - scale * (rotation @ hit.pose.translation)
-        return Placement(Pose.from_rotation(rotation, translation), scale, None)
+        return Placement(_object_frame(self._query) @ _object_frame(hit).inverse(), None)
 
     def by_points(self, hit: Row) -> Placement:
         """The best of many hypotheses, polished; with the Chamfer distance in units of the query."""
         work = _Work.of(hit)
         if self._work.view is None or work.view is None:
-            motions = Motions.rigid(np.eye(3)[None], np.zeros((1, 3)))
+            motions = Similarity.identity(1)
         else:
             motions = self._search(work.view, self._work.view, hit)
-        chamfers = [_chamfer(motion, work, self._work) for motion in (motions[i : i + 1] for i in range(len(motions)))]
+        chamfers = [_chamfer(motions[index], work, self._work) for index in range(len(motions))]
         best = int(np.argmin(chamfers))
-        return self._placement(motions[best : best + 1], work, chamfers[best])
+        pose = self._work.frame @ motions[best] @ work.frame.inverse()
+        return Placement(pose, chamfers[best] * float(self._work.frame.scale))
 
-    def _search(self, a: View, b: View, hit: Row) -> Motions:
+    def _search(self, a: View, b: View, hit: Row) -> Similarity:
         """A few ways to lay the hit A on the query B, in working units."""
         turns = self._turns @ hit.pose.rotation_matrix().numpy().T
-        motions = join(
-            [
-                Motions.rigid(turns, np.zeros((len(turns), 3))),
-                hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
-            ]
-        )
+        by_axes = hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid])
+        motions = concatenate([Similarity(turns), by_axes])
         few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
         score = costs(few_a, few_b, motions, _COARSE_REACH, scale=True)
         motions = motions[distinct(motions, np.argsort(score, kind="stable"), _COARSE, *_ONE)]
@@ -82,21 +74,13 @@ class Placer:
         motions = motions[distinct(motions, np.argsort(score, kind="stable"), _FINE, *_ONE)]
         return refine(by_tree(a), by_tree(b), motions, _POLISH)
 
-    def _placement(self, motion: Motions, hit: _Work, chamfer: float) -> Placement:
-        """Back from working units: ``x = unit · x_work + center`` on both sides."""
-        rotation, scale = motion.rotation[0], self._work.unit / hit.unit
-        translation = self._work.unit * motion.translation[0] + self._work.center - scale * rotation @ hit.center
-        pose = Pose.from_rotation(torch.from_numpy(rotation), torch.from_numpy(translation))
-        return Placement(pose, scale, chamfer * self._work.unit)
-
 
 @dataclass(frozen=True)
 class _Work:
-    """Points in working units, their centroid at the origin and their spread 1; ``x_user = unit · x + center``."""
+    """Points in working units, their centroid at the origin and their spread 1."""
 
     points: Float64[np.ndarray, "n 3"]
-    unit: float
-    center: Float64[np.ndarray, "3"]
+    frame: Similarity  # from working units to the user's
     view: View | None  # None where there is nothing to align: too few points, or all in one place
 
     @classmethod
@@ -109,15 +93,21 @@ class _Work:
         radius = row.normalization.scale.item()
         return cls(
             points=local,
-            unit=radius * (spread if shaped else 1.0),
-            center=radius * middle + row.normalization.center.numpy(),
+            frame=Similarity(
+                np.eye(3), radius * middle + row.normalization.center.numpy(), radius * (spread if shaped else 1.0)
+            ),
             view=make_view(local) if shaped else None,
         )
 
 
-def _chamfer(motion: Motions, a: _Work, b: _Work) -> float:
+def _object_frame(row: Row) -> Similarity:
+    """From the object's canonical frame, in units of its radius, to the user's."""
+    return Similarity.from_wxyz(row.pose.wxyz.numpy(), row.pose.translation.numpy(), row.normalization.scale.item())
+
+
+def _chamfer(motion: Similarity, a: _Work, b: _Work) -> float:
     """Mean distance to the nearest point of the other cloud, averaged over both directions."""
-    return (_mean_distance(motion.apply(a.points)[0], b) + _mean_distance(motion.apply_inverse(b.points)[0], a)) / 2
+    return (_mean_distance(motion.apply(a.points), b) + _mean_distance(motion.observe(b.points), a)) / 2
 
 
 def _mean_distance(points: Float[np.ndarray, "n 3"], target: _Work) -> float:

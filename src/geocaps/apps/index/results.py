@@ -11,8 +11,8 @@ from typing import overload
 import numpy as np
 from jaxtyping import Float64
 
-from geocaps.apps.scaled_pose import ScaledPose
-from geocaps.se3 import Pose
+from geocaps.apps.clouds import Placed
+from geocaps.similarity import Similarity
 
 _DRAWN = 10
 _DRAWN_INLINE = 5
@@ -20,7 +20,7 @@ _NAME_WIDTH = 40
 
 
 @dataclass(frozen=True)
-class Hit(ScaledPose):
+class Hit(Placed):
     """An object of the index, and how it is brought onto the query: ``x_query = scale · R · x_hit + t``."""
 
     name: str
@@ -31,10 +31,8 @@ class Hit(ScaledPose):
     """Euclidean distance of the features."""
     chamfer: float | None
     """After re-ranking: mean distance to the nearest point of the other cloud, in units of the query."""
-    pose: Pose
-    """``T_query_hit`` in float64, both in their own coordinates."""
-    scale: float
-    """How many times larger the query is: near 1 for objects of one size in the same units."""
+    pose: Similarity
+    """``T_query_hit``, both in their own coordinates; its scale tells how many times larger the query is."""
     id: str
     """SHA-256 of its content."""
     points: Float64[np.ndarray, "n 3"] = field(repr=False)

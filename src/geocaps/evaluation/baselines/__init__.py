@@ -45,7 +45,7 @@ class Baseline:
 
 
 def _geocaps_align(first: Cloud, second: Cloud) -> Rotation:
-    return align(first, second).pose.rotation_matrix().numpy()
+    return align(first, second).pose.rotation
 
 
 BASELINES: dict[str, Baseline] = {

@@ -1,4 +1,4 @@
-"""Coloured meshes and clouds to PLY, OBJ and GLB: the old file or the whole new one, never half of it."""
+"""Coloured meshes and clouds to PLY, OBJ, STL and GLB: the old file or the whole new one, never half of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import trimesh
 from jaxtyping import Float, Int, UInt8
-from trimesh.transformations import translation_matrix
-from trimesh.visual import TextureVisuals
-from trimesh.visual.material import PBRMaterial
 
 from geocaps.errors import InvalidInputError
 from geocaps.points.io.save import SAVE_SUFFIXES, check_target, save_points
 from geocaps.points.whole import written_whole
 
+if TYPE_CHECKING:
+    import trimesh
+
 CLOUD_SUFFIXES = (".glb", *SAVE_SUFFIXES)
-MESH_SUFFIXES = (".glb", ".obj", ".ply")
+MESH_SUFFIXES = (".glb", ".obj", ".ply", ".stl")
 _ROUGH = 0.8
 
 
@@ -35,7 +35,7 @@ class Mesh:
 
 
 def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
-    """Write meshes as GLB (a node for each), OBJ (an object for each) or PLY (all in one), as the suffix says."""
+    """Write meshes as GLB (a node for each), OBJ (an object for each), PLY or STL (all in one; STL has no colours)."""
     path = Path(path)
     check_target(path, MESH_SUFFIXES)
     if not meshes:
@@ -58,6 +58,8 @@ def save_cloud(
         return
     if len(points) == 0:
         raise InvalidInputError(f"cannot write {path}: there are no points to write")
+    import trimesh  # slow to import, and GLB alone needs it
+
     center = _center(points)
     cloud = trimesh.PointCloud(points - center, colors=None if colors is None else _opaque(colors))
     write_whole(path, _glb([("points", cloud)], center))
@@ -74,6 +76,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _glb(parts: Sequence[tuple[str, trimesh.Trimesh | trimesh.PointCloud]], center: Float[np.ndarray, "3"]) -> bytes:
     """GLB has float32 only: what lies far from the origin is stored about its centre, and the nodes move it there."""
+    import trimesh
+    from trimesh.transformations import translation_matrix
+
     scene = trimesh.Scene()
     for name, part in parts:
         scene.add_geometry(part, node_name=name, geom_name=name, transform=translation_matrix(center))
@@ -86,6 +91,10 @@ def _write_glb(meshes: Sequence[Mesh]) -> bytes:
 
 
 def _painted(mesh: Mesh, center: Float[np.ndarray, "3"]) -> trimesh.Trimesh:
+    import trimesh
+    from trimesh.visual import TextureVisuals
+    from trimesh.visual.material import PBRMaterial
+
     # Double-sided: a decoded surface has no outside, and viewers hide the backs of what has one.
     paint = PBRMaterial(name=mesh.name, doubleSided=True, metallicFactor=0.0, roughnessFactor=_ROUGH)
     if mesh.color is not None:
@@ -141,6 +150,17 @@ def _write_ply(meshes: Sequence[Mesh]) -> bytes:
     return header + np.concatenate(rows).tobytes() + np.concatenate(faces).tobytes()
 
 
+def _write_stl(meshes: Sequence[Mesh]) -> bytes:
+    """Binary: three corners in float32 and a normal for each triangle."""
+    corners = np.concatenate([mesh.vertices[mesh.faces] for mesh in meshes]).astype(np.float64)
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    rows = np.zeros(len(corners), dtype=[("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attributes", "<u2")])
+    rows["normal"] = normals / np.where(length == 0, 1, length)
+    rows["corners"] = corners
+    return bytes(80) + len(rows).to_bytes(4, "little") + rows.tobytes()
+
+
 def _center(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3"]:
     """Where the points lie if float32 would feel it, else the origin: a node without a shift is easier to read."""
     low, high = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
@@ -155,4 +175,5 @@ _MESH_WRITERS: dict[str, Callable[[Sequence[Mesh]], bytes]] = {
     ".glb": _write_glb,
     ".obj": _write_obj,
     ".ply": _write_ply,
+    ".stl": _write_stl,
 }
