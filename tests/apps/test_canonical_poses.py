@@ -10,7 +10,7 @@ import trimesh
 from PIL import Image
 
 import geocaps
-from geocaps.apps.canonical import Canonical, Skipped, canonical_each, picture
+from geocaps.apps.canonical import Canonical, Job, Skipped, canonical_each, picture
 from geocaps.errors import InvalidInputError
 from geocaps.points.synthetic import make_shape
 from geocaps.se3 import Pose
@@ -55,7 +55,9 @@ def test_any_kind_of_source(model, tmp_path):
         str(tmp_path / "chair.npy"),
         np.stack([points, points]),
         model.encode(points),
-        model.encode([points, points]),
+        model.encode_many([points, points]),
+        [points, tmp_path / "chair.npy", model.encode(points)],
+        tmp_path,
     ):
         for one in geocaps.canonical(source, model):
             np.testing.assert_array_equal(one.points, expected.points)
@@ -67,13 +69,13 @@ def test_a_mesh_stays_a_mesh(model, tmp_path):
     found.save(tmp_path / "box.ply")
     back = trimesh.load_mesh(tmp_path / "box.ply")
     assert back.volume == pytest.approx(0.8)
-    np.testing.assert_allclose(found.pose.apply(torch.tensor(back.vertices)).numpy().min(axis=0), (-1, -0.5, -0.2))
+    np.testing.assert_allclose(found.pose.apply(back.vertices).min(axis=0), (-1, -0.5, -0.2))
 
 
 def test_bad_ones_are_skipped_with_a_reason_or_raise(model, tmp_path):
     (tmp_path / "bad.ply").write_text("nonsense")
     sources = {"bad": tmp_path / "bad.ply", "few": np.zeros((3, 3)), "good": sample()}
-    bad, few, good = canonical_each(sources.items(), model)
+    bad, few, good = canonical_each([Job(name, source) for name, source in sources.items()], model)
     assert isinstance(bad, Skipped)
     assert "bad.ply" in bad.reason
     assert isinstance(few, Skipped)
@@ -81,8 +83,31 @@ def test_bad_ones_are_skipped_with_a_reason_or_raise(model, tmp_path):
     assert isinstance(good, Canonical)
     with pytest.raises(InvalidInputError, match="object 0"):
         geocaps.canonical([np.zeros((3, 3))], model)
-    with pytest.raises(InvalidInputError, match="batch"):
+    with pytest.raises(InvalidInputError, match="object 0: encode takes one cloud"):
         geocaps.canonical([np.stack([sample(), sample()])], model)
+
+
+def test_the_options_of_the_command(model, tmp_path):
+    """A folder with classes, a mesh and an array; results under their own names, and one picture."""
+    (tmp_path / "in" / "chair").mkdir(parents=True)
+    np.save(tmp_path / "in" / "chair" / "one.npy", sample())
+    trimesh.creation.box((2, 1, 0.4)).export(tmp_path / "box.stl")
+    sources = [tmp_path / "in", str(tmp_path / "box.stl"), sample("mug")]
+    found = geocaps.canonical(sources, model, out=tmp_path / "out", suffix=".glb", png=tmp_path / "all.png")
+    assert [one.name for one in found] == [str(tmp_path / "in/chair/one.npy"), str(tmp_path / "box.stl"), "object 2"]
+    written = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.glb"))
+    assert written == ["box.glb", "chair/one.glb", "object_2.glb"]
+    assert trimesh.load_mesh(tmp_path / "out" / "box.glb").volume == pytest.approx(0.8)
+    assert Image.open(tmp_path / "all.png").size[0] > 100
+    with pytest.raises(InvalidInputError, match=r"suffix \.doc is not written"):
+        geocaps.canonical(sources, model, out=tmp_path / "out", suffix=".doc")
+    with pytest.raises(InvalidInputError, match="would replace the input"):
+        geocaps.canonical(tmp_path / "in", model, out=tmp_path / "in", suffix=".npy")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInputError, match="no meshes or point clouds"):
+        geocaps.canonical(tmp_path / "empty", model)
+    with pytest.raises(InvalidInputError, match=r"must end in \.png"):
+        geocaps.canonical(sources, model, png=tmp_path / "all.jpg")
 
 
 def test_the_picture_grows_to_rows_of_eight_and_stops(model, monkeypatch):
@@ -109,8 +134,8 @@ def test_encodings_show_a_line_and_a_picture(model):
 def test_a_batch_shows_a_thumbnail_for_each_up_to_twelve(model):
     widths = {}
     for count in (2, 4, 13):
-        batch = model.encode([sample(count=100)] * count)
-        assert f"{count} clouds" in repr(batch)
+        batch = model.encode_many([sample(count=100)] * count)
+        assert f"{count} objects" in repr(batch)
         widths[count] = image_of(batch._repr_html_()).shape[1]
     assert widths[4] == pytest.approx(2 * widths[2], abs=2)
     assert widths[13] == pytest.approx(6 * widths[2], abs=2)

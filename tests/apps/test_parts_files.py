@@ -39,7 +39,7 @@ def vertex_colors(geometry):
 
 def scene_meshes(path):
     """Each mesh of a file by name, moved to its place."""
-    scene = trimesh.load_scene(path)
+    scene = trimesh.load_scene(path, process=False)
     return {name: scene.geometry[scene.graph[name][1]].copy().apply_transform(scene.graph[name][0])
             for name in scene.graph.nodes_geometry}  # fmt: skip
 
@@ -64,9 +64,80 @@ def test_torch_trimesh_path_and_encoding_give_the_same(found, model, chair, tmp_
         np.testing.assert_array_equal(other.surfaces, found.surfaces)
 
 
-def test_a_batch_is_refused(model, chair):
-    with pytest.raises(InvalidInputError, match="2 were given"):
-        geocaps.parts(model.encode([chair, chair]), model)
+def test_several_clouds_are_refused(model, chair):
+    with pytest.raises(InvalidInputError, match="encode takes one cloud"):
+        geocaps.parts([chair, chair], model)
+
+
+# ── meshes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    """A chair of three boxes, cut into small triangles, away from the origin."""
+    sizes = {(1.0, 0.1, 1.0): (0, 0, 0), (1.0, 1.0, 0.1): (0, 0.5, -0.5), (0.1, 0.8, 0.1): (0.4, -0.4, 0.4)}
+    boxes = [trimesh.creation.box(size).apply_translation(place) for size, place in sizes.items()]
+    whole = trimesh.util.concatenate(boxes).subdivide().subdivide()
+    return whole.apply_translation((3, 4, 5))
+
+
+@pytest.fixture(scope="module")
+def cut(model, mesh):
+    return geocaps.parts(mesh, model)
+
+
+def test_every_face_has_the_part_of_its_centre(cut, model, mesh):
+    assert len(cut.points) == 4096
+    np.testing.assert_array_equal(cut.faces, mesh.faces)
+    np.testing.assert_array_equal(cut.vertices, mesh.vertices)
+    surfaces = cut.surfaces
+    distance = np.linalg.norm(mesh.triangles_center[:, None, None] - surfaces, axis=-1).min(axis=-1)
+    chosen = distance[np.arange(len(mesh.faces)), cut.face_labels]
+    assert (chosen - distance.min(axis=1)).max() < 1e-4
+    assert len(np.unique(cut.face_labels)) > 3
+    np.testing.assert_array_equal(geocaps.parts(model.encode(mesh)).face_labels, cut.face_labels)
+
+
+def test_a_cloud_has_no_faces(found):
+    assert found.vertices is None
+    assert found.faces is None
+    assert found.face_labels is None
+
+
+@pytest.mark.parametrize("suffix", [".ply", ".obj", ".glb"])
+def test_a_mesh_stays_a_mesh_with_the_colours_of_the_parts(cut, model, mesh, tmp_path, suffix):
+    mesh.export(tmp_path / "chair.stl")
+    from_file = geocaps.parts(tmp_path / "chair.stl", model)
+    for one in (cut, from_file):
+        one.save(tmp_path / f"parts{suffix}")
+        pieces = (
+            [trimesh.load(tmp_path / "parts.ply")]
+            if suffix == ".ply"
+            else scene_meshes(tmp_path / f"parts{suffix}").values()
+        )
+        if suffix == ".glb":
+            found = [(piece.triangles_center, np.tile(piece.visual.material.baseColorFactor[:3], (len(piece.faces), 1)))
+                     for piece in pieces]  # fmt: skip
+        else:
+            found = [(piece.triangles_center, piece.visual.face_colors[:, :3]) for piece in pieces]
+        centers, colors = (np.concatenate(column) for column in zip(*found, strict=True))
+        assert len(centers) == len(one.faces)
+        expected = one.vertices[one.faces].mean(axis=1)
+        nearest = np.linalg.norm(centers[:, None] - expected, axis=-1).argmin(axis=1)
+        assert len(np.unique(nearest)) == len(expected)
+        np.testing.assert_allclose(centers, expected[nearest], atol=1e-5)
+        np.testing.assert_array_equal(colors, one.colors[one.face_labels[nearest]])
+
+
+def test_a_mesh_in_a_format_of_points_is_the_points_drawn_from_it(cut, tmp_path):
+    cut.save(tmp_path / "parts.npz")
+    with np.load(tmp_path / "parts.npz") as archive:
+        np.testing.assert_array_equal(archive["label"] if "label" in archive else archive["labels"], cut.labels)
+
+
+def test_a_cloud_is_not_written_as_obj(found, tmp_path):
+    with pytest.raises(InvalidInputError, match="must end in"):
+        found.save(tmp_path / "parts.obj")
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

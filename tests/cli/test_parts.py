@@ -71,3 +71,20 @@ def test_failures_are_one_sentence_and_write_nothing(capsys, chair, tmp_path):
         assert err.count("\n") == 1
         assert sentence in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_mesh_keeps_its_faces(capsys, tmp_path):
+    trimesh.creation.box((2, 1, 0.4)).subdivide().export(tmp_path / "box.obj")
+    code, out, err = call(capsys, tmp_path / "box.obj", "--out", tmp_path / "parts.ply", "--json")
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    assert record["faces"] == sum(part["faces"] for part in record["parts"]) == 48
+    mesh = trimesh.load(tmp_path / "parts.ply")
+    assert len(mesh.faces) == 48
+    colors = {tuple(part["color"]) for part in record["parts"] if part["faces"]}
+    assert {tuple(row) for row in mesh.visual.face_colors[:, :3].tolist()} == colors
+    assert call(capsys, tmp_path / "box.obj", "--out", tmp_path / "parts.glb")[0] == 0
+    np.savetxt(tmp_path / "cloud.xyz", mesh.sample(100))
+    code, out, err = call(capsys, tmp_path / "cloud.xyz", "--out", tmp_path / "cloud_parts.obj")
+    assert (code, out) == (2, "")
+    assert "must end in" in err

@@ -13,7 +13,7 @@ from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Encoding, PartCapsules
 from geocaps.points.io.save import check_target
-from geocaps.points.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
+from geocaps.points.io.scene import COLORED_MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
 from geocaps.points.sampling import evenly
 
 _DRAWN = 4096
@@ -67,23 +67,33 @@ class Decomposition:
         two). A cloud is written as PLY, GLB, XYZ, NPZ or PCD, a mesh as the points drawn from it in the last three; all
         but GLB hold the labels of the points too.
         """
-        if self.vertices is not None and Path(path).suffix.lower() in MESH_SUFFIXES:
-            save_meshes(path, self._coloured(self.vertices))
+        suffix = Path(path).suffix.lower()
+        if self.vertices is None or self.faces is None or self.face_labels is None:
+            save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
+        elif suffix == ".ply":
+            colors = self.colors[self.face_labels]
+            save_meshes(path, [Mesh(Path(self.name).stem, self.vertices, self.faces, face_colors=colors)])
+        elif suffix in COLORED_MESH_SUFFIXES:
+            save_meshes(path, self._pieces(self.vertices, self.faces, self.face_labels))
         else:
             save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
 
-    def _coloured(self, vertices: Float[np.ndarray, "v 3"]) -> list[Mesh]:
+    def _pieces(
+        self,
+        vertices: Float[np.ndarray, "v 3"],
+        faces: Int[np.ndarray, "f 3"],
+        face_labels: Int[np.ndarray, "f"],
+    ) -> list[Mesh]:
         """The faces of each part as a mesh of its own: a vertex where two parts meet has a colour in each."""
-        assert self.faces is not None
-        assert self.face_labels is not None
         found = []
-        for j in np.unique(self.face_labels).tolist():
-            used, corners = np.unique(self.faces[self.face_labels == j], return_inverse=True)
+        for j in np.unique(face_labels).tolist():
+            used, corners = np.unique(faces[face_labels == j], return_inverse=True)
             found.append(Mesh(f"part_{j:02d}", vertices[used], corners.reshape(-1, 3), self.colors[j]))
         return found
 
     def save_surfaces(self, path: str | os.PathLike[str]) -> None:
         """Writes the decoded surfaces as coloured meshes: GLB and OBJ keep them apart, PLY holds them in one."""
+        check_target(Path(path), COLORED_MESH_SUFFIXES)
         save_meshes(
             path,
             [Mesh(f"part_{j:02d}", self.surfaces[j], self.triangles, self.colors[j]) for j in range(len(self))],

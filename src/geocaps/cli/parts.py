@@ -40,11 +40,11 @@ def parts(
     from geocaps.apps.parts import parts as find
     from geocaps.errors import UsageError
     from geocaps.points.io.save import check_target
-    from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
+    from geocaps.points.io.scene import CLOUD_SUFFIXES, COLORED_MESH_SUFFIXES
 
     for target, suffixes in (
-        (out, sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES} - {".npy"})),  # NPY holds points alone
-        (surfaces, MESH_SUFFIXES),
+        (out, sorted({*CLOUD_SUFFIXES, *COLORED_MESH_SUFFIXES} - {".npy"})),  # NPY holds points alone
+        (surfaces, COLORED_MESH_SUFFIXES),
         (png, (".png",)),
     ):
         if target is not None:

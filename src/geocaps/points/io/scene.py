@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLOUD_SUFFIXES = (".glb", *SAVE_SUFFIXES)
 MESH_SUFFIXES = (".glb", ".obj", ".ply", ".stl")
+COLORED_MESH_SUFFIXES = (".glb", ".obj", ".ply")
 _ROUGH = 0.8
 
 
@@ -32,6 +33,7 @@ class Mesh:
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"]
     color: UInt8[np.ndarray, "3"] | None = None
+    face_colors: UInt8[np.ndarray, "f 3"] | None = None  # of each face, for PLY alone: the other formats have none
 
 
 def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
@@ -123,6 +125,7 @@ def _write_ply(meshes: Sequence[Mesh]) -> bytes:
     kind = np.dtype("<f8" if exact else "<f4")
     painted = all(mesh.color is not None for mesh in meshes)
     colors = [(name, "u1") for name in ("red", "green", "blue")] if painted else []
+    shaded = all(mesh.face_colors is not None for mesh in meshes)
     rows, faces, first = [], [], 0
     for mesh in meshes:
         row = np.empty(len(mesh.vertices), dtype=[*((axis, kind) for axis in "xyz"), *colors])
@@ -131,8 +134,10 @@ def _write_ply(meshes: Sequence[Mesh]) -> bytes:
         for (name, _), value in zip(colors, mesh.color if mesh.color is not None else (), strict=False):
             row[name] = value
         rows.append(row)
-        face = np.empty(len(mesh.faces), dtype=[("count", "u1"), ("corners", "<i4", 3)])
+        face = np.empty(len(mesh.faces), dtype=[("count", "u1"), ("corners", "<i4", 3), ("color", "u1", 3 * shaded)])
         face["count"], face["corners"] = 3, mesh.faces + first
+        if mesh.face_colors is not None:
+            face["color"] = mesh.face_colors
         faces.append(face)
         first += len(mesh.vertices)
     number = "double" if exact else "float"
@@ -144,6 +149,7 @@ def _write_ply(meshes: Sequence[Mesh]) -> bytes:
         *(f"property uchar {name}" for name, _ in colors),
         f"element face {sum(map(len, faces))}",
         "property list uchar int vertex_indices",
+        *(f"property uchar {name}" for name in ("red", "green", "blue") if shaded),
         "end_header",
     ]
     header = "".join(f"{line}\n" for line in lines).encode()
