@@ -3,7 +3,6 @@ import torch
 from tests.model.conftest import clouds, rotations
 
 from geocaps.points.frames import farthest_points, local_frames, principal_axes
-from geocaps.points.sampling import canonical_order, evenly
 
 
 def test_farthest_points_by_the_definition():
@@ -53,22 +52,3 @@ def test_principal_axes_of_a_box():
     axes, variances = principal_axes(box)
     torch.testing.assert_close(axes[0].abs(), torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]), atol=0.03, rtol=0)
     torch.testing.assert_close(variances[0], torch.tensor([9.0, 4, 1]) / 12, rtol=0.03, atol=0)
-
-
-def test_canonical_order_ignores_the_order_given():
-    points = clouds(1, 300)[0].numpy()
-    shuffled = points[np.random.default_rng(0).permutation(300)]
-    assert np.array_equal(points[canonical_order(points)], shuffled[canonical_order(shuffled)])
-
-
-def test_canonical_order_breaks_ties():
-    cube = np.array(list(np.ndindex(3, 3, 3)), dtype=np.float32) - 1
-    shuffled = np.concatenate([cube, cube])[np.random.default_rng(0).permutation(54)]
-    other = np.concatenate([cube, cube])
-    assert np.array_equal(other[canonical_order(other)], shuffled[canonical_order(shuffled)])
-
-
-def test_evenly():
-    assert evenly(4, 8).tolist() == [0, 2, 4, 6]
-    assert evenly(3, 3).tolist() == [0, 1, 2]
-    assert len(set(evenly(7, 100).tolist())) == 7

@@ -2,17 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
-from geocaps.points.sampling import canonical_order, evenly
-
-
-def by_four_keys(points):
-    """The definition, taken literally: rounded radius, then x, y, z."""
-    exact = points.astype(np.float64)
-    centroid = np.sort(exact, axis=0).mean(axis=0)
-    radius = np.linalg.norm(exact - centroid, axis=1)
-    key = np.round(radius / max(radius.max(), 1e-300), 9)
-    return np.lexsort((exact[:, 2], exact[:, 1], exact[:, 0], key))
+from geocaps.points.sampling import canonical_order, evenly, reduced
 
 
 def grid(side):
@@ -35,10 +27,32 @@ def grid(side):
     ],
     ids=["random", "float32", "map", "grid", "repeated", "rounded", "one place", "one point"],
 )
-def test_the_order_is_that_of_the_four_keys(points):
+def test_the_order_does_not_depend_on_the_order_given(points):
     shuffled = points[np.random.default_rng(9).permutation(len(points))]
-    np.testing.assert_array_equal(canonical_order(shuffled), by_four_keys(shuffled))
-    np.testing.assert_array_equal(shuffled[canonical_order(shuffled)], points[canonical_order(points)])
+    order = canonical_order(shuffled)
+    assert sorted(order) == list(range(len(points)))
+    np.testing.assert_array_equal(shuffled[order], points[canonical_order(points)])
+    np.testing.assert_array_equal(shuffled[reduced(shuffled, 7)], points[reduced(points, 7)])
+
+
+@pytest.mark.parametrize("count", [2_048, 10_000, 100_000])
+@pytest.mark.parametrize("at", [0.0, 1e4], ids=["at the origin", "far off"])
+def test_a_rotated_and_moved_cloud_keeps_its_order(count, at):
+    """On what ties most: points of a shape and of its three mirror images, equally far from the centroid."""
+    quarter = np.random.default_rng(0).normal(size=(count // 4, 3)) * [1.0, 0.5, 0.2]
+    signs = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
+    # The point farthest from the centroid has no image: the cloud as a whole is not symmetric.
+    cloud = np.concatenate([(quarter[:, None] * signs).reshape(-1, 3), [[5.0, 1.0, 0.5], [0.5, 4.0, 1.0]]])
+    order = canonical_order(cloud)
+    for seed in range(3):
+        rotation = Rotation.random(random_state=seed).as_matrix()
+        np.testing.assert_array_equal(canonical_order(cloud @ rotation.T + at * rotation[0]), order)
+
+
+def test_a_reduction_is_spread_evenly_over_the_order():
+    points = np.random.default_rng(0).normal(size=(1000, 3))
+    np.testing.assert_array_equal(reduced(points, 10), canonical_order(points)[::100])
+    np.testing.assert_array_equal(reduced(points, 5000), canonical_order(points))
 
 
 def test_evenly():

@@ -17,7 +17,7 @@ from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.config import ModelConfig, preset
 from geocaps.model.viewpoints import principal_starts
 from geocaps.points.normalize import Normalization, normalization
-from geocaps.points.sampling import canonical_order, evenly
+from geocaps.points.sampling import reduced
 from geocaps.training.checkpoint import SHIPPED, load_checkpoint, load_named
 
 _BATCH = 16
@@ -60,8 +60,7 @@ class Model:
 
     def prepare(self, cloud: Cloud) -> tuple[Float[Tensor, "n 3"], Normalization]:
         """In canonical order, at most as many points as the model takes, in the model's frame."""
-        points = cloud.points[canonical_order(cloud.points)]
-        points = points[evenly(min(len(points), self.config.points), len(points))]
+        points = cloud.points[reduced(cloud.points, self.config.points)]
         own = normalization(points, cloud.name)
         local = (points.astype(np.float64) - own.center.numpy()) / own.scale.item()
         return torch.from_numpy(local.astype(np.float32)), own

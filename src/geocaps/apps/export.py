@@ -165,7 +165,7 @@ class DenseEncoder(nn.Module):
 
 
 def _canonical_order(points: Float64[Tensor, "n 3"]) -> Int[Tensor, "n"]:
-    """By distance from the centroid, as ``points.sampling.canonical_order``; ties are broken by the given order."""
+    """By distance from the centroid: sums and ties then hardly depend on the order of the points."""
     radius = (points - points.mean(dim=0)).square().sum(dim=1).sqrt()
     return torch.sort(torch.round(radius / radius.amax(dim=0).clamp(min=1e-300) * 1e9)).indices
 

@@ -17,7 +17,7 @@ from geocaps.apps.clouds import as_cloud
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
 from geocaps.points.datasets import PointDataset
 from geocaps.points.io import SUFFIXES, load_points
-from geocaps.points.sampling import canonical_order, evenly
+from geocaps.points.sampling import reduced
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000
@@ -43,7 +43,7 @@ def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
     checked = as_cloud(points, minimum, name).points
     if len(checked) <= SHOWN_POINTS:
         return ShownCloud(name, checked, len(checked))
-    order = canonical_order(checked)[evenly(SHOWN_POINTS, len(checked))]
+    order = reduced(checked, SHOWN_POINTS)
     return ShownCloud(name, checked[np.sort(order)], len(checked))
 
 

@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 
 from geocaps.evaluation.baselines.classic import PROPER_FLIPS, Cloud, principal_frame
 from geocaps.evaluation.baselines.matching import fpfh
-from geocaps.points.sampling import canonical_order, evenly
+from geocaps.points.sampling import reduced
 
 CHAMFER_POINTS = 256
 D2_POINTS = 512
@@ -61,8 +61,7 @@ def mean_fpfh(points: Cloud) -> Float64[np.ndarray, "33"]:
 
 def _fewer(points: Cloud, count: int) -> Cloud:
     """At most ``count`` points, chosen alike for a turned cloud."""
-    points = points[canonical_order(points)]
-    return points[evenly(min(count, len(points)), len(points))]
+    return points[reduced(points, count)]
 
 
 def _mean_square(distances: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "4"]:
