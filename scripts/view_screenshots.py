@@ -35,7 +35,7 @@ def main() -> None:
     try:
         with sync_playwright() as playwright:
             browser = launch(playwright)
-            person = Person(browser, viewer.url)
+            person = Person(browser, viewer)
             person.page.set_viewport_size(WINDOW)
             _parts(person)
             _align(person)
@@ -63,11 +63,10 @@ def _align(person: Person) -> None:
 
 
 def _take(person: Person, name: str) -> None:
-    person.halves()
     person.page.mouse.move(5, 5)
     person.page.locator("#geocaps-drop").scroll_into_view_if_needed()
-    person.page.wait_for_timeout(1500)
-    shot = Image.open(io.BytesIO(person.page.screenshot())).convert("RGB")
+    person.look()
+    shot = Image.open(io.BytesIO(person.page.screenshot(animations="disabled"))).convert("RGB")
     path = IMAGES / name
     shot.quantize(COLORS).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size:,} bytes")

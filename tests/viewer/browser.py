@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Browser, Page, Playwright
+from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from viser import ClientHandle
+
+from geocaps.viewer.saving import png_bytes
+from geocaps.viewer.server import Viewer
+from geocaps.viewer.shared import Shared
 
 WIDTH, HEIGHT = 1100, 600
 WAIT = 60.0
 """Seconds that a slow machine may take for anything."""
 # WebGL by the processor: there is no graphics card where tests run.
 _ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+_NEWER_STATE = """revision => {
+    const panel = document.getElementById("geocaps-state");
+    const state = panel ? JSON.parse(panel.textContent) : {};
+    return state.revision > revision ? state : null;
+}"""
+_SIDE = 400
+_AWAY = 4.0
+_FIELD = 2 * np.arctan(1.06 / _AWAY)
+"""An object has radius 1; its title stands at 1.15."""
+_FROM_THE_FRONT = (0.0, 1.0, 0.0, 0.0)
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -27,37 +43,97 @@ def launch(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
 
 
+class WatchedViewer(Viewer):
+    """A running page that tells when a browser has come or gone."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._moved = threading.Condition()
+        super().__init__(shared, port=0)
+
+    def _connected(self, client: ClientHandle) -> None:
+        super()._connected(client)
+        with self._moved:
+            self._moved.notify_all()
+
+    def _disconnected(self, client: ClientHandle) -> None:
+        super()._disconnected(client)
+        with self._moved:
+            self._moved.notify_all()
+
+    def wait_for_pages(self, count: int) -> None:
+        with self._moved:
+            came = self._moved.wait_for(lambda: len(self.pages) == count, WAIT)
+        assert came, f"{len(self.pages)} browsers are connected, not {count}"
+
+
 class Person:
-    """Someone at one browser."""
+    """Someone at one browser; ``server`` is the server's side of the page."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
-        self.context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, accept_downloads=True)
-        self.page: Page = self.context.new_page()
+    def __init__(self, browser: Browser, viewer: Viewer) -> None:
+        # Panels that glide into their place would be clicked on their way.
+        self.context = browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT}, accept_downloads=True, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT * 1000)
-        self.open(url)
+        self.open(viewer)
 
-    def open(self, url: str) -> None:
-        """The page anew: what was done in it before is gone."""
+    def open(self, viewer: Viewer) -> None:
+        """The page anew: what was done in it before is gone.
+
+        At a fixed resolution: by itself viser draws coarser where drawing is slow, in the middle of whatever is done.
+        """
         self.page.goto("about:blank")
-        self.page.goto(url)
+        self.page.goto(f"{viewer.url}/?fixedDpr=1")
         # The browser's remark on the missing graphics card comes and goes over what is drawn.
         self.page.add_style_tag(content=".mantine-Notifications-root { display: none }")
-        self.wait(lambda state: "object" in state)
+        self.wait(lambda state: True)
+        # Of a page that was just left, the server may not know yet.
+        self.server = viewer.pages[max(viewer.pages)]
 
     @property
     def state(self) -> dict[str, Any]:
-        panel = self.page.locator("#geocaps-state")
-        return json.loads(panel.text_content() or "{}") if panel.count() else {}
+        """The page's own state."""
+        return self._state_after(0)
 
     def wait(self, arrived: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Until the page's own state is as expected."""
+        """Until the page's own state is as expected: it is looked at whenever the page has announced a new one."""
         end = time.monotonic() + WAIT
-        while time.monotonic() < end:
-            state = self.state
-            if state and arrived(state):
+        state: dict[str, Any] = {"revision": 0}
+        while True:
+            try:
+                state = self._state_after(state["revision"], end - time.monotonic())
+            except PlaywrightTimeout:
+                message = f"the page never came to the expected state; it is {state}, it says {self.message}"
+                raise AssertionError(message) from None
+            if arrived(state):
                 return state
-            time.sleep(0.05)
-        raise AssertionError(f"the page never came to the expected state; it is {self.state}, it says {self.message}")
+
+    def _state_after(self, revision: int, seconds: float = WAIT) -> dict[str, Any]:
+        shown = self.page.wait_for_function(_NEWER_STATE, arg=revision, timeout=max(1.0, 1000 * seconds))
+        return shown.json_value()
+
+    def look(self, at: np.ndarray | None = None) -> np.ndarray:
+        """What the browser has drawn ``[h, w, 3]`` of all that was announced: as it is seen, or ``at`` from the front.
+
+        From the front there is one object alone, without the title above it, and wherever the camera is.
+        """
+        if at is None:
+            camera = self.server.client.camera
+            seen = self.server.picture(camera.image_height, camera.image_width)
+        else:
+            seen = self.server.picture(
+                _SIDE,
+                _SIDE,
+                position=at + np.array([0, 0, _AWAY]),
+                wxyz=_FROM_THE_FRONT,
+                fov=2 * np.arctan(1.06 / _AWAY),
+            )
+        return np.asarray(Image.open(io.BytesIO(png_bytes(seen))))
+
+    def sent(self, name: str, what: str = "points") -> np.ndarray:
+        """Points, colours … of a node as they were sent to the browser: a copy, viser changes its own in place."""
+        return np.array(getattr(self.server.canvas.nodes[name], what))
 
     @property
     def message(self) -> str:
@@ -92,29 +168,6 @@ class Person:
     def upload(self, name: str, content: bytes) -> None:
         file = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
         self.page.locator("input[type=file]").set_input_files(file)
-
-    def look(self) -> np.ndarray:
-        """What is drawn ``[h, w, 3]``, without the panel."""
-        box = self.page.locator("canvas").first.bounding_box()
-        shot = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
-        panel = self.page.locator("#geocaps-drop").bounding_box()
-        right = min(box["x"] + box["width"], panel["x"] - 12)
-        return np.asarray(shot.crop((int(box["x"]), int(box["y"]), int(right), int(box["y"] + box["height"]))))
-
-    def halves(self) -> tuple[np.ndarray, np.ndarray]:
-        """The input picture and the canonical picture, once they have stood still for a second.
-
-        On a busy machine a page takes its time between two of the steps in which it draws.
-        """
-        seen, since = self.look(), time.monotonic()
-        end = since + WAIT
-        while time.monotonic() < min(end, since + 1):
-            time.sleep(0.25)
-            again = self.look()
-            if (again != seen).any():
-                seen, since = again, time.monotonic()
-        middle = seen.shape[1] // 2
-        return seen[:, :middle], seen[:, middle:]
 
 
 def hues(image: np.ndarray) -> int:

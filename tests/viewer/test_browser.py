@@ -1,7 +1,7 @@
 """The page in a real browser: everything a person does there, checked by the page's own state and by what is drawn."""
 
 import json
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -11,10 +11,11 @@ from geocaps import Index
 from geocaps.points.io import load_points, save_points
 from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, embedded_cloud
 from geocaps.viewer.export import export_page
-from geocaps.viewer.scene import INPUT_AT
-from geocaps.viewer.server import Viewer
+from geocaps.viewer.picture import part_under_ray
+from geocaps.viewer.scene import CANONICAL_AT, INPUT_AT
+from geocaps.viewer.server import EYE
 from geocaps.viewer.shared import Shared
-from tests.viewer.browser import Person, changed, hues, launch
+from tests.viewer.browser import WAIT, Person, WatchedViewer, changed, hues, launch
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def viewer(model, tmp_path_factory):
     index = Index(tmp_path_factory.mktemp("index") / "shapes", model)
     names = ["chair 1", "mug 1"]
     index.add([embedded_cloud(name, 16).points for name in names], names=names)
-    viewer = Viewer(Shared(model, {}, index), port=0)
+    viewer = WatchedViewer(Shared(model, {}, index))
     yield viewer
     viewer.stop()
 
@@ -37,7 +38,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def window(browser, viewer):
-    person = Person(browser, viewer.url)
+    person = Person(browser, viewer)
     yield person
     person.context.close()
 
@@ -45,25 +46,13 @@ def window(browser, viewer):
 @pytest.fixture
 def person(window, viewer):
     """Someone who has just opened the page; the window is the same for all tests, opening one takes the longest."""
-    window.open(viewer.url)
+    window.open(viewer)
     return window
 
 
-def own_page(viewer: Viewer):
-    """The server's side of the one page that is open (of one that was just left, the server may not know yet)."""
-    return viewer.pages[max(viewer.pages)]
-
-
-def settled(person):
-    """Both halves once the page has drawn what it was told: two pictures in a row are the same."""
-    last = person.halves()
-    for _ in range(20):
-        time.sleep(0.2)
-        now = person.halves()
-        if all(changed(before, after) == 0 for before, after in zip(last, now, strict=True)):
-            break
-        last = now
-    return now
+def motion(before, after):
+    """Root mean square motion of a cloud that was sent, in radii of the object."""
+    return float(np.sqrt(((after - before) ** 2).sum(axis=1).mean()))
 
 
 def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
@@ -71,21 +60,27 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
     state = person.wait(lambda state: "object_frame" not in state["shown"])
     assert state["object"] == "chair 1"
     assert state["parts_seen"] > 4
-    before_input, before_canonical = settled(person)
-    assert hues(before_input) >= 5
-    assert hues(before_canonical) >= 5
+    for cloud in ("/object/input/points", "/object/canonical/points"):
+        assert len(np.unique(person.sent(cloud, "colors"), axis=0)) == state["parts_seen"]
+    given, canonical = person.sent("/object/input/points"), person.sent("/object/canonical/points")
+    input_picture, canonical_picture = person.look(INPUT_AT), person.look(CANONICAL_AT)
+    assert hues(input_picture) >= 5
+    assert hues(canonical_picture) >= 5
 
     person.press("random rotation")
     state = person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
     assert state["rotation_error_degrees"] < 1
-    after_input, after_canonical = settled(person)
-    assert changed(before_input, after_input) > 0.3
-    assert changed(before_canonical, after_canonical) < 0.05
+    assert state["canonical_motion"] < 0.02
+    assert motion(given, person.sent("/object/input/points")) > 0.1
+    assert motion(canonical, person.sent("/object/canonical/points")) < 0.02
+    assert changed(input_picture, person.look(INPUT_AT)) > 0.3
+    assert changed(canonical_picture, person.look(CANONICAL_AT)) < 0.05
     assert "rotation error against the turn" in person.page.content()
 
     person.tick("part colours")
     person.wait(lambda state: "colors" not in state["shown"])
-    assert hues(settled(person)[0]) <= 2
+    assert len(np.unique(person.sent("/object/input/points", "colors"), axis=0)) == 1
+    assert hues(person.look(INPUT_AT)) <= 2
     person.tick("part colours")
 
     person.enter("about y", 90)
@@ -94,49 +89,82 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
     assert turned["canonical_motion"] < 0.02
     person.press("upright")
     person.wait(lambda state: state["angles"] == [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(person.sent("/object/input/points"), given)
+
+
+def test_a_picture_is_of_all_that_was_sent(person):
+    """Right after a change of colours too, when viser has not yet found the size of the points."""
+    page = person.server
+    for on in (False, True):
+        with page.lock:
+            page.object.switches["colors"].value = on
+            at_once = page.picture(200, 200)
+        np.testing.assert_array_equal(page.picture(200, 200), at_once)
 
 
 def test_the_algorithm_can_be_watched(person):
     person.unfold("Watch the algorithm")
-    final, _ = person.halves()
+    colors = person.sent("/object/input/points", "colors")
+    last, picture = person.state["iteration"], person.look(INPUT_AT)
     person.enter("routing iteration", 0)
     person.wait(lambda state: state["iteration"] == 0)
-    assert changed(final, person.halves()[0]) > 0.02, "points are in other parts at first"
-    person.enter("routing iteration", 3)
-    person.wait(lambda state: state["iteration"] == 3)
+    early = person.sent("/object/input/points", "colors")
+    assert (early != colors).any(axis=1).mean() > 0.01, "points are in other parts at first"
+    assert changed(picture, person.look(INPUT_AT)) > 0.01
+    person.enter("routing iteration", last)
+    person.wait(lambda state: state["iteration"] == last)
+    np.testing.assert_array_equal(person.sent("/object/input/points", "colors"), colors)
     person.tick("show viewpoints")
     state = person.wait(lambda state: state["viewpoints"] is not None)
-    assert state["viewpoints"] in (4, 24)
+    own = person.server.object.session.now.voting(0, seed=0)[0]
+    assert state["viewpoints"] == len(own.viewpoints.wxyz) > 1
     person.choose("starts", "8 at random (the paper)")
     person.wait(lambda state: state["viewpoints"] == 8)
-    at_start, _ = settled(person)
+    at_start, picture = person.sent("/object/viewpoints", "batched_positions"), person.look()
     person.enter("voting step", 2)
+    person.wait(lambda state: state["vote"] == 2)
     person.page.get_by_text("viewpoint 7").wait_for()
-    assert changed(at_start, settled(person)[0]) > 0.01, "viewpoints move"
+    assert motion(at_start, person.sent("/object/viewpoints", "batched_positions")) > 0.05, "viewpoints move"
+    assert changed(picture, person.look()) > 0.01
     person.tick("show viewpoints")
     person.wait(lambda state: state["viewpoints"] is None)
 
 
-def test_a_clicked_part_shows_its_feature_and_folds(person, viewer):
-    page = own_page(viewer)
-    picture = page.object.picture
-    # The point nearest to the eye is in front of everything: a click there means its part.
-    camera = page.client.camera
-    front = int(np.linalg.norm(picture.points + INPUT_AT - camera.position, axis=1).argmin())
-    expected = int(picture.labels[front])
-    x, y = on_screen(picture.points[front] + INPUT_AT, camera, person)
-    person.page.mouse.click(x, y)
+def test_a_clicked_part_shows_its_feature_and_folds(person):
+    picture, camera = person.server.object.picture, first_camera(person)
+    front = picture.points[np.linalg.norm(picture.points + INPUT_AT - camera.position, axis=1).argmin()] + INPUT_AT
+    expected = part_under_ray(picture, camera.position - INPUT_AT, front - camera.position)[0]
+    person.page.mouse.click(*on_screen(front, camera, person))
     person.wait_for_message(f"part {expected}: ")
     state = person.wait(lambda state: state["part"] == expected)
     person.unfold("A part's feature")
-    assert person.page.locator(".geocaps-bar").count() == len(state["part_feature"]) == 8
-    before, _ = person.halves()
+    assert person.page.locator(".geocaps-bar").count() == len(state["part_feature"])
+    name = f"/object/input/surfaces/{expected}"
+    surface, before = person.sent(name, "vertices"), person.look(INPUT_AT)
     person.enter("feature 0", state["part_feature"][0] + 0.3)
     folded = person.wait(lambda state: "surfaces" in state["shown"])
     assert folded["part_feature"][0] == pytest.approx(state["part_feature"][0] + 0.3, abs=0.01)
-    assert changed(before, person.halves()[0]) > 0.01
+    assert motion(surface, person.sent(name, "vertices")) > 1e-3
+    assert changed(before, person.look(INPUT_AT)) > 0.01
     person.press("as it was found")
     person.wait(lambda now: now["part_feature"] == state["part_feature"])
+    np.testing.assert_array_equal(person.sent(name, "vertices"), surface)
+
+
+def first_camera(person):
+    """The camera as the browser has reported it, once it stands where the page puts it at first."""
+    camera, there = person.server.client.camera, threading.Event()
+    box = person.page.locator("canvas").first.bounding_box()
+
+    def check(_):
+        size = (camera.image_width, camera.image_height)
+        if np.allclose(camera.position, EYE, atol=1e-4) and size == (box["width"], box["height"]):
+            there.set()
+
+    camera.on_update(check)
+    check(camera)
+    assert there.wait(WAIT), f"the camera is at {camera.position}, {camera.image_width}x{camera.image_height}; {box}"
+    return camera
 
 
 def on_screen(point, camera, person):
@@ -162,10 +190,11 @@ def test_directions_of_the_objects_feature_move_what_it_decodes_to(person):
     person.unfold("The object's feature")
     person.enter("direction 1", 2)
     person.wait(lambda state: "from_object" in state["shown"])
-    moved, _ = person.halves()
+    decoded, picture = person.sent("/object/input/from_object"), person.look(INPUT_AT)
     person.enter("direction 1", -2)
     person.wait(lambda state: state["directions"][0] == -2)
-    assert changed(moved, person.halves()[0]) > 0.005
+    assert motion(decoded, person.sent("/object/input/from_object")) > 1e-3
+    assert changed(picture, person.look(INPUT_AT)) > 0.005
 
 
 def test_what_is_seen_is_saved(person, tmp_path):
@@ -194,14 +223,16 @@ def test_two_clouds_are_aligned(person):
     assert found["residual"] < 0.2 * found["residual_before"]
     assert found["ways"] > 1
     assert person.page.get_by_text("residual after").is_visible()
-    before, after = person.halves()
+    still, moved = person.sent("/align/before_a"), person.sent("/align/after_a")
+    before, after = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(before) >= 2, "orange and blue"
     person.press("Next way")
     other = person.wait(lambda state: state["alignment"]["way"] == 1)["alignment"]
     assert found["residual"] < other["residual"] < found["residual_before"]
-    still, moved = person.halves()
-    assert changed(before, still) == 0
-    assert changed(after, moved) > 0.02
+    np.testing.assert_array_equal(person.sent("/align/before_a"), still)
+    assert motion(moved, person.sent("/align/after_a")) > 0.1
+    assert changed(before, person.look(INPUT_AT)) == 0
+    assert changed(after, person.look(CANONICAL_AT)) > 0.02
     for _ in range(found["ways"] - 1):
         person.press("Next way")
     person.wait(lambda state: state["alignment"]["way"] == 0)
@@ -216,7 +247,7 @@ def test_an_index_is_searched(person):
     assert hues(person.look()) >= 2
 
 
-def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, viewer, tmp_path):
+def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, tmp_path):
     person.upload("broken.ply", b"ply\nformat nonsense\n")
     assert "broken.ply" in person.wait_for_message("broken.ply")
     person.upload("virus.exe", b"MZ")
@@ -227,8 +258,7 @@ def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, viewer, tmp_pat
     person.page.locator("input[type=file]").set_input_files(large)
     assert "the page takes 33,554,432" in person.wait_for_message("large.ply")
     assert person.state["object"] == "chair 1", "what was shown stays"
-    page = own_page(viewer)
-    assert page.client.gui._current_file_upload_states == {}, "nothing of what was refused is kept"
+    assert person.server.client.gui._current_file_upload_states == {}, "nothing of what was refused is kept"
 
     points = np.random.default_rng(0).normal(size=(300, 3)) * [1, 2, 3]
     save_points(tmp_path / "good.ply", points)
@@ -255,10 +285,10 @@ def test_a_file_can_be_dropped(person):
 def test_two_browsers_do_not_disturb_each_other(person, browser, viewer):
     person.choose("object", "mug 2")
     before = person.wait(lambda state: state["object"] == "mug 2")
-    other = Person(browser, viewer.url)
+    other = Person(browser, viewer)
     try:
         assert other.state["object"] == "chair 1"
-        wait_for_pages(viewer, 2)
+        viewer.wait_for_pages(2)
         other.press("random rotation")
         other.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
         other.upload("theirs.xyz", b"\n".join(b"%d %d %d" % (i % 5, i % 7, i) for i in range(60)))
@@ -267,17 +297,9 @@ def test_two_browsers_do_not_disturb_each_other(person, browser, viewer):
         assert {len(page.uploads) for page in viewer.pages.values()} == {0, 1}
     finally:
         other.context.close()
-    wait_for_pages(viewer, 1)
+    viewer.wait_for_pages(1)
     person.press("random rotation")
     person.wait(lambda state: state["angles"] != before["angles"])
-
-
-def wait_for_pages(viewer: Viewer, count: int) -> None:
-    """Pages that were closed are forgotten, soon."""
-    end = time.monotonic() + 30
-    while len(viewer.pages) != count and time.monotonic() < end:
-        time.sleep(0.05)
-    assert len(viewer.pages) == count
 
 
 def test_an_exported_page_works_without_a_network(browser, model, chair, tmp_path):

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import contextmanager
 
@@ -20,8 +19,9 @@ from websockets.sync.client import connect
 from geocaps.cli import run
 from geocaps.errors import UsageError
 from geocaps.viewer import server
-from geocaps.viewer.server import Viewer, free_port, is_own_page
+from geocaps.viewer.server import free_port, is_own_page
 from geocaps.viewer.shared import Shared
+from tests.viewer.browser import WAIT, WatchedViewer
 
 
 def test_the_default_port_or_a_free_one(monkeypatch):
@@ -115,7 +115,7 @@ def test_wrong_calls_get_one_sentence(args, code, sentence, tmp_path, monkeypatc
 
 @pytest.fixture(scope="module")
 def viewer(model):
-    viewer = Viewer(Shared(model, {}), port=0)
+    viewer = WatchedViewer(Shared(model, {}))
     yield viewer
     viewer.stop()
 
@@ -146,29 +146,28 @@ def unpacked(frame):
     return zstandard.decompress(frame[16 : 16 + int.from_bytes(frame[8:16], "little")])
 
 
-def until(arrived, seconds=60):
-    end = time.monotonic() + seconds
-    while not arrived() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert arrived()
+def until_told(socket, sentence):
+    """Read what the server sends until it holds a sentence."""
+    while sentence.encode() not in unpacked(socket.recv(timeout=WAIT)):
+        pass
 
 
 def test_another_web_page_gets_no_page(viewer):
     with connected(viewer, viewer.url):
-        until(lambda: len(viewer.pages) == 1)
+        viewer.wait_for_pages(1)
         with connected(viewer, "http://evil.example") as theirs:
             sent = b""
             while b"belongs to another address" not in sent:
-                sent += unpacked(theirs.recv(timeout=30))
+                sent += unpacked(theirs.recv(timeout=WAIT))
             assert b"chair 1" not in sent
             assert len(viewer.pages) == 1
-    until(lambda: len(viewer.pages) == 0)
+    viewer.wait_for_pages(0)
 
 
 def test_a_program_that_lies_about_its_uploads_is_not_obeyed(viewer, monkeypatch):
     monkeypatch.setattr(server, "MAX_UPLOAD_BYTES", 1000)
     with connected(viewer, viewer.url) as socket:
-        until(lambda: len(viewer.pages) == 1)
+        viewer.wait_for_pages(1)
         (page,) = viewer.pages.values()
         pending = page.client.gui._current_file_upload_states
 
@@ -179,11 +178,10 @@ def test_a_program_that_lies_about_its_uploads_is_not_obeyed(viewer, monkeypatch
 
         declared = {"filename": "a.ply", "mime_type": "", "size_bytes": 100, "part_count": 50}
         send("FileTransferStartUpload", "first", **declared)
-        until(lambda: "first" in pending)
         send("FileTransferStartUpload", "second", **declared)
-        until(lambda: "one file at a time" in page.message.content)
+        until_told(socket, "one file at a time")
         assert set(pending) == {"first"}
         send("FileTransferPart", "first", part_index=0, content=bytes(1001))
-        until(lambda: "more bytes than it had declared" in page.message.content)
+        until_told(socket, "more bytes than it had declared")
         assert pending == {}
-    until(lambda: len(viewer.pages) == 0)
+    viewer.wait_for_pages(0)

@@ -247,6 +247,7 @@ class ObjectMode:
             "first_canonical_point": _rounded(canonical[0]),
             "shown": [key for key, switch in self.switches.items() if switch.value],
             "viewpoints": None if votes is None else len(votes.viewpoints.wxyz),
+            "vote": self.vote.value,
         }
 
     def ply(self) -> bytes:

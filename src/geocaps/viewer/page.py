@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from geocaps.errors import GeocapsError, InvalidInputError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MODES = ("Object", "Align", "Search")
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
+_ACKNOWLEDGED = (16, 16)
+"""Height and width of a picture that nobody looks at."""
 
 
 class Page:
@@ -34,6 +37,7 @@ class Page:
         self.lock = threading.RLock()
         self.uploads: dict[str, ShownCloud] = {}
         self.mode = MODES[0]
+        self.revision = 0
         self._setting = False
         gui = client.gui
         self.canvas = Canvas(client)
@@ -146,20 +150,34 @@ class Page:
         self.say(f"{cloud.name}: {cloud.total:,} points{some}")
 
     def publish(self) -> None:
-        """The state, in the page."""
-        now = {"mode": self.mode, **self.object.state(), **self.align.state(), **self.search.state()}
-        self.state.content = texts.state(now)
+        """The state, in the page: sent after all that it tells of, so that whoever sees it there knows of the rest."""
+        with self.lock:
+            self.revision += 1
+            own = {"revision": self.revision, "mode": self.mode}
+            self.state.content = texts.state(
+                {**own, **self.object.state(), **self.align.state(), **self.search.state()}
+            )
 
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def picture(self, height: int, width: int, **camera: Any) -> np.ndarray:
+        """What the browser draws ``[h, w, 4]``, once it has drawn all that was sent: from where it looks, or elsewhere.
+
+        The browser answers in the order in which it was asked, so its first answer acknowledges what was sent before.
+        Only the second is the picture: in the first frame after a change of colours, points have a provisional size.
+        """
+        with self.lock:
+            try:
+                self.client.get_render(*_ACKNOWLEDGED, timeout=_PNG_WAIT)
+                return self.client.get_render(height, width, transport_format="png", timeout=_PNG_WAIT, **camera)
+            except TimeoutError:
+                raise InvalidInputError(
+                    "the browser sent no picture: bring its window to the front, try again"
+                ) from None
+
     def _save_png(self) -> None:
         camera = self.client.camera
-        width, height = camera.image_width, camera.image_height
-        try:
-            seen = self.client.get_render(height, width, transport_format="png", timeout=_PNG_WAIT)
-        except TimeoutError:
-            raise InvalidInputError("the browser sent no picture: bring its window to the front, try again") from None
-        self._download("png", saving.png_bytes(seen))
+        self._download("png", saving.png_bytes(self.picture(camera.image_height, camera.image_width)))
 
     def _save_ply(self) -> None:
         self._download("ply", self._current().ply())

@@ -34,25 +34,28 @@ _VIEWPOINTS_AT = 1.25
 
 
 class Canvas:
-    """The scene of one browser. Every node stands under a group that is shown or hidden as a whole."""
+    """The scene of one browser: ``nodes`` are what was sent to it, by name.
+
+    Every node stands under a group that is shown or hidden as a whole.
+    """
 
     def __init__(self, client: ClientHandle) -> None:
         self._scene = client.scene
-        self._nodes: dict[str, Any] = {}
+        self.nodes: dict[str, Any] = {}
 
     def group(self, name: str, visible: bool) -> None:
-        if name in self._nodes:
-            self._nodes[name].visible = visible
+        if name in self.nodes:
+            self.nodes[name].visible = visible
         else:
-            self._nodes[name] = self._scene.add_frame(name, show_axes=False, visible=visible)
+            self.nodes[name] = self._scene.add_frame(name, show_axes=False, visible=visible)
 
     def points(
         self, name: str, points: Float[np.ndarray, "n 3"], colors: np.ndarray, at: np.ndarray, visible: bool = True
     ) -> None:
         paint = np.broadcast_to(np.rint(np.asarray(colors) * 255).astype(np.uint8), points.shape)
-        node = self._nodes.get(name)
+        node = self.nodes.get(name)
         if node is None:
-            self._nodes[name] = self._scene.add_point_cloud(
+            self.nodes[name] = self._scene.add_point_cloud(
                 name, points.astype(np.float32), paint, point_size=_POINT, point_shape="circle",
                 precision="float32", position=at, visible=visible,
             )  # fmt: skip
@@ -62,9 +65,9 @@ class Canvas:
     def surfaces(self, name: str, picture: Picture, at: np.ndarray, visible: bool) -> None:
         for part, color in enumerate(part_colors(len(picture.surfaces))):
             own = f"{name}/{part}"
-            node = self._nodes.get(own)
+            node = self.nodes.get(own)
             if node is None:
-                self._nodes[own] = self._scene.add_mesh_simple(
+                self.nodes[own] = self._scene.add_mesh_simple(
                     own, picture.surfaces[part], picture.triangles, color=tuple(color), side="double",
                     flat_shading=True, cast_shadow=False, receive_shadow=False, position=at, visible=visible,
                 )  # fmt: skip
@@ -74,23 +77,23 @@ class Canvas:
     def axes(self, name: str, poses: Pose, at: np.ndarray, size: float, visible: bool) -> None:
         """Frames ``[k]``; their number may change."""
         wxyz, places = poses.wxyz.numpy(), poses.translation.numpy() + at.astype(np.float32)
-        node = self._nodes.get(name)
+        node = self.nodes.get(name)
         if node is not None and node.batched_wxyzs.shape == wxyz.shape:
             node.batched_wxyzs, node.batched_positions, node.visible = wxyz, places, visible
             return
-        self._nodes[name] = self._scene.add_batched_axes(
+        self.nodes[name] = self._scene.add_batched_axes(
             name, wxyz, places, axes_length=size, axes_radius=size / 30, visible=visible
         )
 
     def label(self, name: str, text: str, at: np.ndarray) -> None:
-        node = self._nodes.get(name)
+        node = self.nodes.get(name)
         if node is None:
-            self._nodes[name] = self._scene.add_label(name, text, position=at)
+            self.nodes[name] = self._scene.add_label(name, text, position=at)
         else:
             node.text, node.position = text, at
 
     def remove(self, name: str) -> None:
-        node = self._nodes.pop(name, None)
+        node = self.nodes.pop(name, None)
         if node is not None:
             node.remove()
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
-_EYE = (0.0, 1.0, 2.9)
+EYE = (0.0, 1.0, 2.9)
+"""Where the camera is at first."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -43,7 +44,7 @@ class Viewer:
         self.server.scene.world_axes.visible = False
         self.server.scene.set_up_direction("+y")
         self.server.initial_camera.up = (0.0, 1.0, 0.0)
-        self.server.initial_camera.position = _EYE
+        self.server.initial_camera.position = EYE
         self.server.initial_camera.look_at = (0.0, 0.0, 0.0)
         self.server.gui.main_panel.dock_right()
         self.server.on_client_connect(self._connected)
