@@ -1,10 +1,10 @@
 """Search among 100,000 random and the real features of a data set: time to write and to build, per query, recall@10.
 
-    python benchmarks/index_search.py [--random 100000] [--queries 50]
+    python benchmarks/index_search.py [--data modelnet40_dev.npz] [--random 100000] [--queries 50]
 
-Real features are those of ../shared/data/modelnet40_dev.npz (1,234 objects) where it is present, else of the embedded
-shapes; random ones are normal with the mean and spread of the real ones in each number. A query is a new random
-feature, or a real object sampled again and turned. Recall compares with all distances, computed by numpy.
+Real features are those of --data (by default the embedded shapes, ten of each class); random ones are normal with the
+mean and spread of the real ones in each number. A query is a new random feature, or a real object sampled again and
+rotated. Recall compares with all distances, computed by numpy.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from geocaps.apps.index.store import Filter, Store
 from geocaps.points.normalize import Normalization
 from geocaps.se3 import Pose
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "modelnet40_dev.npz"
 K = 10
 BATCH = 64
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="shapes", help="data set of the real features")
     parser.add_argument("--random", type=int, default=100_000, help="random features beside the real ones")
     parser.add_argument("--queries", type=int, default=50, help="of each kind")
     args = parser.parse_args()
 
     model = geocaps.load()
-    dataset = geocaps.datasets.load(DATA) if DATA.exists() else geocaps.datasets.load("shapes", per_class=10)
+    dataset = geocaps.datasets.load(args.data, **({"per_class": 10} if args.data == "shapes" else {}))
     generator = torch.Generator().manual_seed(0)
     real, encode_ms = encoded(model, dataset, range(len(dataset)), generator)
     chosen = np.linspace(0, len(dataset) - 1, args.queries).astype(int).tolist()
@@ -76,7 +76,7 @@ def encoded(
         clouds = [dataset.samplings(i, 1024, 1, generator)[0] for i in chosen[start : start + BATCH]]
         turned = [Pose.random(generator=generator).apply(cloud) for cloud in clouds]
         started = time.perf_counter()
-        found.append(model.encode(turned).feature.numpy())
+        found.append(model.encode_many(turned).feature)
         seconds += time.perf_counter() - started
     return np.concatenate(found), 1000 * seconds / len(chosen)
 

@@ -5,23 +5,22 @@ python examples/03_align.py
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 import geocaps
 
-generator = torch.Generator().manual_seed(0)
 chairs = geocaps.datasets.load("shapes", per_class=1).of_classes("chair")
-first, second = chairs.samplings(0, 1024, 2, generator).double()
+first, second = chairs.samplings(0, 1024, 2, torch.Generator().manual_seed(0)).numpy()
 
-truth = geocaps.Pose(
-    torch.tensor([0.5, -1.0, 2.0]).double(), geocaps.Pose.random(generator=generator, dtype=torch.float64).wxyz
-)
-scan = truth.apply(second) + 0.005 * torch.randn(1024, 3, generator=generator)
+rng = np.random.default_rng(0)
+truth = geocaps.Similarity.from_wxyz(rng.normal(size=4), translation=[0.5, -1.0, 2.0])
+scan = truth.apply(second) + 0.005 * rng.normal(size=(1024, 3))
 
-found = geocaps.align(first, scan)  # needs no weights; nothing is random
+found = geocaps.align(first, scan)  # needs no weights, and is deterministic
 print("T_scan_first =")
 print(found.matrix.round(4))
-print(
-    f"off by {found.pose.angle_to(truth).rad2deg():.2f}° and {(found.pose.translation - truth.translation).norm():.4f}"
-)
+angle = np.degrees(found.pose.angle_to(truth))
+distance = np.linalg.norm(found.pose.translation - truth.translation)
+print(f"error: {angle:.2f}° and {distance:.4f}")
 print(f"residual {found.error:.4f}, confidence {found.confidence:.2f}, ambiguous: {found.ambiguous}")

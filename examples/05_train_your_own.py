@@ -1,6 +1,6 @@
-"""Train a model of your own: here a tiny one, for seconds; the same lines with real sizes train a real one.
+"""Train a model of your own: here a tiny one, for a few seconds; the same lines with real sizes train a real one.
 
-`data` may be your folder of meshes or clouds. The command line does the same: geocaps train --data shapes --out my_run
+`data` may be your own folder of meshes or clouds. On the command line: geocaps train --data shapes --out my_run
 
     python examples/05_train_your_own.py [FOLDER]
 """
@@ -30,6 +30,6 @@ result = train(
 for stage, figures in result.figures.items():
     print(stage, {name: round(value, 3) for name, value in figures.items()})
 
-model = geocaps.load(result.out / "best")  # as good as fifteen steps make it
+model = geocaps.load(result.out / "best")  # fifteen steps are far too few for a good one
 chair = geocaps.datasets.load("shapes", per_class=1).of_classes("chair").points(0)
-print("a chair's feature:", tuple(model.encode(chair).feature.shape))
+print("a chair's feature:", model.encode(chair).feature.shape)

@@ -1,4 +1,5 @@
-"""What the documents say is true: commands parse and run, Python blocks run, links lead somewhere, tests exist."""
+"""What the documents say is true: commands parse and run, Python blocks run, links lead somewhere, tests exist, figures
+agree with each other and with the code that they come from."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import ast
 import contextlib
 import functools
 import io
+import json
 import re
 import shlex
 import shutil
@@ -13,17 +15,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from geocaps import cli
+from geocaps.errors import MissingExtraError, install_hint
+from geocaps.evaluation.table1 import configuration
 from geocaps.points.io import save_points
 from geocaps.points.synthetic import make_shape
+from geocaps.training import preset
+from geocaps.training.checkpoint import SHIPPED, load_named
+from geocaps.training.schedule import learning_rate
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 ELSEWHERE = {"demo", "bench", "train", "eval", "export", "data download", "view"}
-"""Verbs that take minutes, serve until stopped or use the network: run by the tests of their own, parsed here."""
+"""Commands that take minutes, serve until stopped or use the network: run by their own tests, parsed here."""
 COMMAND_WORDS = ("geocaps ", "python ", "python3 ", "bash ", "pip ", "torchrun ", ".venv/")
 
 
@@ -66,6 +74,12 @@ def words(command):
         if part == "geocaps" or part.endswith("/geocaps"):
             return parts[at + 1 :]
     return None
+
+
+def extras():
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = declared.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    return set(re.findall(r"^(\w+) = \[", section, re.M))
 
 
 def verbs():
@@ -115,8 +129,6 @@ def parse(monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_command_parses(page, parse):
-    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = re.findall(r"^(\w+) = \[", declared.partition("[project.optional-dependencies]")[2], re.M)
     for command in commands(page):
         args = words(command)
         if args is not None:
@@ -125,7 +137,7 @@ def test_every_command_parses(page, parse):
         program, *rest = shlex.split(command, comments=True)
         if Path(program).name == "pip":
             for wanted in re.findall(r"\[([\w,]+)\]", command):
-                assert set(wanted.split(",")) <= set(extras), command
+                assert set(wanted.split(",")) <= extras(), command
         elif rest[:2] != ["-m", "venv"]:
             assert program in ("python", "bash"), f"teach this test what {command!r} is"
             assert (ROOT / rest[0]).is_file(), command
@@ -275,6 +287,41 @@ def test_python_runs(page, number, place):
     exec(compile(tree, named(page), "exec"), space)
 
 
+def test_every_python_block_is_marked_and_run():
+    """A block without a language that is Python would be run by no test."""
+    for page in PAGES:
+        assert {language for language, _ in blocks(page)} <= {"", "bash", "python"}, named(page)
+        for language, lines in blocks(page):
+            code = [line for line in lines if re.match(r"(import|from) \w+", line)]
+            assert language == "python" or not code, f"{named(page)}: {code}"
+    assert {named(page) for page, _ in (param.values for param in PYTHON)} >= {
+        "README.md",
+        "docs/quickstart.md",
+        "docs/apps.md",
+        "docs/data.md",
+        "docs/training.md",
+    }
+
+
+def test_the_readmes_ten_lines_run_when_pasted_into_a_python_in_an_empty_folder(tmp_path):
+    (lines,) = (lines for language, lines in blocks(ROOT / "README.md") if language == "python")
+    assert len([line for line in lines if line.strip()]) == 10
+    check = "import json; print('FOUND', json.dumps([result.matrix.tolist(), capsule.pose.matrix().shape]))"
+    pasted = "\n".join([*lines, check, ""])
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=pasted, capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert done.returncode == 0
+    assert "Error" not in done.stderr, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    (found,) = (line.partition("FOUND ")[2] for line in done.stdout.splitlines() if "FOUND" in line)
+    matrix, shape = json.loads(found)
+    permuted = [[0, 1, 0, 0.5], [0, 0, 1, 0.5], [1, 0, 0, 0.5], [0, 0, 0, 1]]
+    np.testing.assert_allclose(matrix, permuted, atol=5e-3)
+    assert shape == [4, 4]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_the_pictures_of_the_concepts_are_made_by_the_code(tmp_path):
     text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
@@ -283,6 +330,100 @@ def test_the_pictures_of_the_concepts_are_made_by_the_code(tmp_path):
     assert made == set(re.findall(r"\(images/([^)]+)\)", text))
     for name in made:
         assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+
+
+# ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cells(line):
+    return [cell.strip().strip("*`") for cell in line.strip().strip("|").split("|")]
+
+
+def run_of(title):
+    """Protocol → method → cells by column of a run in docs/results.md."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"## {title}")[2].partition("\n## ")[0]
+    found = {}
+    for match in re.finditer(r"\*\*Protocol (\w+), .*?\*\*\n\n((?:\|.*\n)+)", text):
+        header, _, *rows = [cells(line) for line in match[2].splitlines()]
+        found[match[1]] = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    return found
+
+
+SHOWN = {
+    "capsules": "geocaps",
+    "capsules, trained on ShapeNet alone": "geocaps, ShapeNet alone",
+    "geocaps align": "align",
+    "PCA": "pca",
+    "PCA, best of four flips": "pca_flips",
+    "PCA, best of four flips, ICP": "pca_icp",
+    "Open3D FPFH, RANSAC, ICP": "open3d",
+    "KISS-Matcher, ICP": "kiss_matcher",
+    "a random guess": "chance: random answer",
+}
+
+
+def test_the_readmes_table_is_that_of_the_results_and_leaves_no_better_baseline_out():
+    run = run_of("Run: ModelNet40 objects, the shipped weights")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    header, _, *rows = [cells(line) for line in re.search(r"^\| method \|.*\n(?:\|.*\n)+", text, re.M)[0].splitlines()]
+    assert [row[0] for row in rows] == list(SHOWN)
+    for row in rows:
+        for column, protocol in ((2, "resampled"), (3, "noisy"), (4, "partial")):
+            assert protocol in header[column]
+            assert row[column].strip("*") == run[protocol][SHOWN[row[0]]]["RAE mean [95 %]"].split()[0], row
+    for protocol in ("resampled", "noisy", "partial"):
+        errors = {name: row["RAE mean [95 %]"].split()[0] for name, row in run[protocol].items()}
+        better = {name for name, error in errors.items() if error != "–" and float(error) <= float(errors["geocaps"])}
+        assert better <= set(SHOWN.values()), protocol
+
+
+def test_the_share_of_sure_answers_in_the_limits_is_that_of_the_results():
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = results.partition("**Stated confidence, modelnet40_dev**")[2]
+    right = {row[0]: row[2] for row in map(cells, re.findall(r"^\|.*$", table, re.M)[:7])}
+    limits = " ".join((ROOT / "docs" / "limits.md").read_text(encoding="utf-8").split())
+    assert f"with a confidence of 0.9 or more, {right['partial']} are right" in limits
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"right (within 15°) {right['resampled']} of the time" in readme
+
+
+def test_the_sums_of_learning_rates_are_those_of_the_schedules():
+    paper = preset("E").object
+    ours = configuration("E", load_named(SHIPPED).config.parts, paper_sizes=False).object.fitted(7000)
+    total, own = (sum(learning_rate(stage, step) for step in range(stage.steps)) for stage in (paper, ours))
+    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    assert f"the sum of its learning rates is {total:.1f}" in text
+    assert f"that of ours is {own:.1f}" in text
+    times, rates = paper.steps / ours.steps, total / own
+    assert f"{times:.0f} times as many steps, and {rates:.1f} times the sum of rates" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_figure_comes_from_a_script_that_is_gone(page):
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert not re.search(r"not kept|prototype", text)
+
+
+# ── extras ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_extras_are_installed_from_the_clone_and_only_one_place_says_how():
+    """A release changes ``install_hint`` and this test; no other code spells the command."""
+    assert install_hint("viewer") == "pip install '.[viewer]'"
+    assert install_hint("viewer") in str(MissingExtraError("geocaps view", "viewer"))
+    spelled = [named(path) for path in sorted((ROOT / "src").rglob("*.py")) if "pip install" in path.read_text("utf-8")]
+    assert spelled == ["src/geocaps/errors.py"]
+    for page in [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]:
+        assert "geocaps[" not in page.read_text(encoding="utf-8"), named(page)
+
+
+def test_the_documents_extras_are_those_of_the_package():
+    text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| extra \|.*\n(?:\|.*\n)+", text, re.M)[0].splitlines()[2:]
+    assert {cells(line)[0] for line in table} == extras() - {"test"}
+    for page in PAGES:
+        for wanted in re.findall(r"pip install [\"']\.\[([\w,]+)\][\"']", page.read_text(encoding="utf-8")):
+            assert set(wanted.split(",")) <= extras(), named(page)
 
 
 # ── links, and the tests that docs/security.md names ──────────────────────────────────────────────────────────────────

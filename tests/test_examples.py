@@ -15,7 +15,7 @@ WRITES = {
     "05_train_your_own.py": {"my_run"},
 }
 SAYS = {
-    "01_encode.py": "after a random turn",
+    "01_encode.py": "after a random rotation",
     "02_parts.py": "decoded surfaces",
     "03_align.py": "ambiguous: False",
     "04_search.py": "guitar",
