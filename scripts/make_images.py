@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 import geocaps
@@ -38,8 +39,7 @@ def main(folder: Path) -> None:
 def parts(model: geocaps.Model, chair: Shape) -> Grid:
     """Points, their parts, each part capsule's frame, and the surfaces that the capsules fold."""
     found = model.encode(sampled(chair))
-    assert isinstance(found.labels, Tensor)
-    points, labels = found.clouds[0].points, found.labels.numpy()
+    points, labels = found.cloud.points, found.labels
     surface = found.reconstruct("parts")
     colors = part_colors(len(surface.points))
     grid = Grid(1, 4)
@@ -47,8 +47,8 @@ def parts(model: geocaps.Model, chair: Shape) -> Grid:
     draw_points(grid.panel(0, 1, "the part of each point"), points, colors[labels], size=4.0)
     posed = grid.panel(0, 2, "poses of the part capsules")
     draw_points(posed, points, colors[labels], size=4.0, alpha=0.3)
-    draw_frames(posed, found.parts.pose, 0.15 * found.normalization.scale.item())
-    draw_surfaces(grid.panel(0, 3, "surfaces they fold"), surface.points.numpy(), surface.triangles.numpy(), colors)
+    draw_frames(posed, found.parts.pose.matrix(), 0.15 * found.normalization.scale.item())
+    draw_surfaces(grid.panel(0, 3, "surfaces they fold"), surface.points, surface.triangles, colors)
     return grid
 
 
@@ -58,7 +58,7 @@ def routing(model: geocaps.Model, chair: Shape) -> Grid:
     steps = routing_steps(model.network, points)
     colors = part_colors(len(steps[0].surfaces))
     grid = Grid(2, len(steps))
-    triangles = model.encode(points).reconstruct("parts").triangles.numpy()
+    triangles = model.encode(points).reconstruct("parts").triangles
     for column, step in enumerate(steps):
         title = "start" if column == 0 else f"iteration {column}"
         draw_points(grid.panel(0, column, title), points.numpy(), colors[step.labels.numpy()], size=4.0)
@@ -79,7 +79,7 @@ def viewpoints(model: geocaps.Model, chair: Shape) -> Grid:
         for row, (step, title) in enumerate(((first, f"start {column + 1}{probability}"), (last, "after the votes"))):
             panel = grid.panel(row, column, title)
             draw_points(panel, points.numpy(), size=4.0, alpha=0.4)
-            draw_frames(panel, step.viewpoints[start][None], 0.9)
+            draw_frames(panel, step.viewpoints[start][None].matrix().numpy(), 0.9)
     return grid
 
 
@@ -96,10 +96,9 @@ def canonical(model: geocaps.Model, chair: Shape) -> Grid:
             ((same, "as it came"), (same, "canonical, the same points"), (other, "canonical, other points"))
         ):
             found = model.encode(view[column])
-            assert isinstance(found.labels, Tensor)
-            seen = view[column].double() if row == 0 else upright.apply(found.canonical())
-            colors = part_colors(found.parts.feature.shape[-2])[found.labels.numpy()]
-            draw_points(grid.panel(row, column, title if column == 0 else ""), seen.numpy(), colors, size=3.0)
+            seen = view[column].double().numpy() if row == 0 else upright.apply(found.canonical())
+            colors = part_colors(len(found.parts))[found.labels]
+            draw_points(grid.panel(row, column, title if column == 0 else ""), seen, colors, size=3.0)
     return grid
 
 
@@ -108,17 +107,15 @@ def sampled(shape: Shape, seed: int = 0) -> Tensor:
 
 
 def in_model_frame(model: geocaps.Model, points: Tensor) -> Tensor:
-    return model.prepare(model.encode(points).clouds[0])[0]
+    return model.prepare(model.encode(points).cloud)[0]
 
 
-def draw_frames(axes: object, poses: Pose, length: float) -> None:
+def draw_frames(axes: object, matrices: Float[np.ndarray, "k 4 4"], length: float) -> None:
     """Each pose as three short lines from its origin: x red, y green, z blue."""
     for axis, color in enumerate(AXIS_COLORS):
-        tip = torch.zeros(3, dtype=poses.translation.dtype)
-        tip[axis] = length
-        ends = poses.apply(tip.expand(len(poses.translation), 1, 3))[:, 0]
-        for start, end in zip(poses.translation.numpy(), ends.numpy(), strict=True):
-            line = np.linspace(start, end, 2)
+        for matrix in matrices:
+            start = matrix[:3, 3]
+            line = np.stack([start, start + length * matrix[:3, axis]])
             # The data's y axis points up, matplotlib's z.
             axes.plot(line[:, 0], -line[:, 2], line[:, 1], color=color, linewidth=1.2)  # type: ignore[attr-defined]
 

@@ -32,7 +32,7 @@ def test_golden_encodings():
     model = geocaps.load()
     for name, expected in GOLDEN.items():
         found = model.encode(sample(name))
-        torch.testing.assert_close(found.feature[:4], torch.tensor(expected), atol=2e-3, rtol=2e-3)
+        np.testing.assert_allclose(found.feature[:4], expected, atol=2e-3, rtol=2e-3)
 
 
 def test_part_surfaces_explain_the_points():
@@ -40,7 +40,7 @@ def test_part_surfaces_explain_the_points():
     model = geocaps.load()
     for name in GOLDEN:
         cloud = sample(name)
-        surface = model.encode(cloud).reconstruct("parts").points.flatten(0, 1).numpy()
+        surface = model.encode(cloud).reconstruct("parts").points.reshape(-1, 3)
         square = ((cloud[:, None] - surface[None]) ** 2).sum(-1)
         assert square.min(axis=0).mean() + square.min(axis=1).mean() < 0.01
 
@@ -48,13 +48,13 @@ def test_part_surfaces_explain_the_points():
 def test_two_samplings_of_an_object_are_found_again_and_seen_alike():
     model = geocaps.load()
     names = ["airplane", "bottle", "car", "chair", "guitar", "hammer", "lamp", "mug", "sofa", "toilet"]
-    first = model.encode([sample(name, 1) for name in names])
-    second = model.encode([sample(name, 2) for name in names])
-    nearest = torch.cdist(second.feature, first.feature).argmin(dim=1)
-    assert float(np.mean(nearest.numpy() == np.arange(len(names)))) >= 0.8
+    first = model.encode_many([sample(name, 1) for name in names])
+    second = model.encode_many([sample(name, 2) for name in names])
+    nearest = np.linalg.norm(second.feature[:, None] - first.feature, axis=-1).argmin(axis=1)
+    assert float(np.mean(nearest == np.arange(len(names)))) >= 0.8
     asymmetric = [names.index(name) for name in ("airplane", "car", "chair", "mug", "sofa", "toilet")]
-    angles = torch.rad2deg(first.pose.angle_to(second.pose))[asymmetric]
-    assert (angles < 15).double().mean() >= 0.6
+    angles = np.degrees(first.pose.angle_to(second.pose))[asymmetric]
+    assert (angles < 15).mean() >= 0.6
 
 
 def test_what_looks_alike_another_way_round_is_said():
