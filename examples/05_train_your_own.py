@@ -30,6 +30,6 @@ result = train(
 for stage, figures in result.figures.items():
     print(stage, {name: round(value, 3) for name, value in figures.items()})
 
-model = geocaps.load(result.out / "best")  # fifteen steps are far too few for a good one
+model = geocaps.load(result.last)  # fifteen steps are far too few for a good one
 chair = geocaps.datasets.load("shapes", per_class=1).of_classes("chair").points(0)
 print("a chair's feature:", model.encode(chair).feature.shape)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trimesh
 
 from geocaps.training import load_checkpoint
 
@@ -96,3 +98,37 @@ def test_data_that_cannot_be_read_leaves_no_run(tmp_path: Path) -> None:
     assert "as PLY" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seventeen boxes, as a new user may have them."""
+    folder = tmp_path_factory.mktemp("data") / "boxes"
+    folder.mkdir()
+    for index in range(17):
+        trimesh.creation.box(extents=(1, 1 + index / 5, 2)).export(folder / f"{index:02d}.ply")
+    return folder
+
+
+def test_a_small_folder_is_trained_on_with_batches_that_fit(meshes: Path, tmp_path: Path) -> None:
+    done = geocaps("--data", meshes, "--steps", 1, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "training on 16 objects of boxes, validating on 1" in done.stderr
+    assert "stage object: a batch of 16 objects, not 64: the data have 16" in done.stderr
+    assert "no best checkpoint will be chosen" in done.stderr
+    result = json.loads(done.stdout)
+    assert (result["best"], result["last"]) == (None, str(tmp_path / "run" / "last"))
+    assert load_checkpoint(result["last"]).config.points == 1024
+    assert not (tmp_path / "run" / "best").exists()
+
+
+def test_a_batch_that_does_not_fit_is_refused_at_the_start_and_the_advice_works(meshes: Path, tmp_path: Path) -> None:
+    call = ("--data", meshes, "--steps", 1, "--stage", "parts", "--out", tmp_path / "run")
+    refused = geocaps(*call, "--batch", 64)
+    assert refused.returncode == 2
+    assert "a batch of 64 objects cannot be drawn from the 16 of boxes" in refused.stderr
+    assert not (tmp_path / "run").exists()
+    (advised,) = re.findall(r"give --batch (\d+)", refused.stderr)
+    taken = geocaps(*call, "--batch", advised)
+    assert taken.returncode == 0, taken.stderr
+    assert (tmp_path / "run" / "last").is_dir()

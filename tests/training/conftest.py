@@ -20,4 +20,4 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_data(tmp_path_factory.mktemp("data") / "ellipsoids.npz")
+    return tiny.write_data(tmp_path_factory.mktemp("data") / "ellipsoids.npz", objects=18, held_out=16)

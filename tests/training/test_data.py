@@ -73,13 +73,23 @@ def test_each_way_of_spoiling(name: str, data: Path) -> None:
     assert not torch.allclose(always, clean, atol=1e-4)
 
 
-def test_held_out_objects_are_not_trained_on(data: Path) -> None:
-    train, held_out = open_data(tiny.config("unused", data))
+def test_held_out_objects_are_not_trained_on(tmp_path: Path) -> None:
+    train, held_out = open_data(tiny.config("unused", tiny.write_data(tmp_path / "twenty.npz")))
     assert (len(train), len(held_out)) == (18, 2)
     assert not set(train.object_ids) & set(held_out.object_ids)
     train, held_out = open_data(tiny.config("unused", "shapes"))
     assert set(train.split_codes) == {0}
     assert set(held_out.split_codes) == {1}
+
+
+def test_bad_objects_are_named_before_any_work(tmp_path: Path) -> None:
+    for index in range(4):
+        rows = np.random.default_rng(index).normal(size=(100, 3))
+        rows[: index - 2] = np.nan if index == 3 else rows[: index - 2]
+        np.savetxt(tmp_path / f"{index}.xyz", rows)
+    (tmp_path / "4.ply").write_text("Dear reader")
+    with pytest.raises(DatasetError, match=r"2 of the 5 objects.*first is 3\.xyz.*--drop-invalid.*geocaps data info"):
+        open_data(tiny.config("unused", tmp_path))
 
 
 def test_only_the_chosen_classes() -> None:

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from geocaps import load
-from geocaps.errors import CheckpointError, ConfigError, TrainingError
+from geocaps.errors import CheckpointError, ConfigError, TrainingError, UsageError
 from geocaps.training import PRESETS, load_checkpoint, preset, train
 from geocaps.training.checkpoint import find_checkpoint, load_training_state
+from geocaps.training.data import open_data
+from geocaps.training.gradients import fitted_batches
 from geocaps.training.loop import fitted_steps
-from geocaps.training.run import begun
+from geocaps.training.run import begun, saved_config
 from tests.training import tiny
 
 
@@ -145,13 +147,16 @@ def test_steps_fit_into_the_time_left() -> None:
     assert fitted_steps(left=-3.0, step_seconds=0.5, validation_seconds=1.0, validations=10) == (1, 1)
 
 
-def test_a_budget_ends_the_run_and_a_resumed_run_keeps_its_schedule(data: Path, tmp_path: Path) -> None:
+def test_a_budget_ends_the_run_and_a_resumed_run_keeps_its_schedule(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     endless = tiny.config(tmp_path / "out", data, budget=6.0)
     endless = replace(
         endless, parts=replace(endless.parts, steps=10**9), object=replace(endless.object, steps=10**9), log_every=1
     )
     started = time.monotonic()
     result = train(endless)
+    assert "parts 0/? validation" in capfd.readouterr().err
     assert time.monotonic() - started < 60  # 6 s, on a machine that others use too
     assert len(tiny.records(tmp_path / "out", "train", "object")) == result.steps < 10**6
     state = load_training_state(tmp_path / "out" / "last")["state"]
@@ -160,9 +165,44 @@ def test_a_budget_ends_the_run_and_a_resumed_run_keeps_its_schedule(data: Path, 
 
 
 def test_a_batch_larger_than_the_data(data: Path, tmp_path: Path) -> None:
-    large = replace(tiny.config(tmp_path, data).parts, batch=64)
-    with pytest.raises(ConfigError, match="a batch of 64 objects cannot be drawn from the 18"):
-        train(tiny.config(tmp_path / "out", data, parts=large))
+    """It is known before the first stage is trained, whichever stage asks for it."""
+    config = tiny.config(tmp_path / "out", data)
+    config = replace(config, parts=replace(config.parts, steps=1), object=replace(config.object, steps=1, batch=64))
+    with pytest.raises(
+        UsageError, match=r"a batch of 64 objects cannot be drawn from the 18 of .*give --batch 36 or less"
+    ):
+        train(config, reduce_batch=False)
+    assert not (tmp_path / "out").exists()
+    train(config)
+    assert saved_config(tmp_path / "out").object.batch == 36  # each object is seen by two steps: reuse is 2
+    assert train(config, resume=True).steps == 1
+
+
+def test_batches_fit_the_data_and_the_processes(data: Path) -> None:
+    config = tiny.config("unused", data)
+    dataset, _ = open_data(config)
+    wide = replace(config, stage="parts", parts=replace(config.parts, batch=64, accumulate=4))
+    for processes, batch in ((1, 16), (4, 16), (8, 16)):
+        fitted, (said,) = fitted_batches(wide, dataset, processes, reduce=True)
+        assert fitted.parts.batch == batch
+        assert said == f"stage parts: a batch of {batch} objects, not 64: the data have 18"
+    assert fitted_batches(config, dataset, 2, reduce=True) == (config, [])
+    with pytest.raises(ConfigError, match="use fewer"):
+        fitted_batches(wide, dataset, 32, reduce=True)
+    with pytest.raises(ConfigError, match="cannot be shared evenly by 3 processes"):
+        fitted_batches(config, dataset, 3, reduce=True)
+
+
+def test_few_held_out_objects_choose_no_best_checkpoint(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = tiny.config(tmp_path / "out", tiny.write_data(tmp_path / "few.npz", objects=11))
+    result = train(replace(config, parts=replace(config.parts, steps=1), stage="parts"))
+    assert (result.best, result.last, result.validation_objects) == (None, tmp_path / "out" / "last", 1)
+    said = capfd.readouterr().err
+    assert "training on 10 objects of few, validating on 1" in said
+    assert "no best checkpoint will be chosen: 1 held-out object is too few to tell, 16 are needed" in said
+    assert load_checkpoint(result.last).config == tiny.MODEL
+    with pytest.raises(CheckpointError, match=r"chose no best checkpoint.*take .*out/last"):
+        load_checkpoint(tmp_path / "out" / "best")
 
 
 def test_embedded_and_joined_sources(data: Path, tmp_path: Path) -> None:

@@ -38,6 +38,19 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
         assert shown in text.getvalue()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_total_that_is_not_known_yet_is_shown_so(tmp_path: Path, terminal: bool) -> None:
+    text = io.StringIO()
+    monitor = RunMonitor(
+        tmp_path, False, console=Console(file=text, force_terminal=terminal, highlight=False, width=150)
+    )
+    monitor.begin("parts", 0, None)
+    monitor.validation(0, {"chamfer": 0.5}, None)
+    monitor.close()
+    assert "parts 0/? validation chamfer 0.5" in text.getvalue()
+    assert "None" not in text.getvalue()
+
+
 def test_records_past_the_resumed_step_and_cut_lines_are_forgotten(tmp_path: Path) -> None:
     lines = [
         json.dumps({"kind": "train", "stage": s, "step": n}) for s, n in (("parts", 9), ("object", 1), ("object", 2))

@@ -37,13 +37,15 @@ AUGMENTATION = Augmentation(
 )
 
 
-def write_data(path: Path, objects: int = 20, seed: int = 0) -> Path:
-    """Ellipsoids of 200 points."""
+def write_data(path: Path, objects: int = 20, seed: int = 0, held_out: int = 0) -> Path:
+    """Ellipsoids of 200 points, and so many more in a split for validation."""
     random = np.random.default_rng(seed)
+    split = {"split": np.repeat([0, 1], [objects, held_out]).astype(np.int8)} if held_out else {}
+    objects += held_out
     points = random.normal(size=(objects, 200, 3))
     points /= np.linalg.norm(points, axis=-1, keepdims=True)
     points *= random.uniform(0.2, 1, size=(objects, 1, 3))
-    np.savez(path, points=points.astype(np.float32), object_ids=[f"ellipsoid{i}" for i in range(objects)])
+    np.savez(path, points=points.astype(np.float32), object_ids=[f"ellipsoid{i}" for i in range(objects)], **split)
     return path
 
 
@@ -59,7 +61,7 @@ def config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
         "objective": ObjectiveConfig("agreement", ObjectiveWeights(1.0, 0.1, 1.0, 1.0, 0.3), reuse=2, target_points=32),
         "object_augmentation": AUGMENTATION,
         "validations": 2,
-        "validation_objects": 2,
+        "validation_objects": 16,
         "save_every": 3,
         "log_every": 1,
         "tensorboard": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -38,7 +39,7 @@ def train(
     Example: geocaps train --data my_meshes/ --budget 1h --out runs/mine
 
     Args:
-        out: Folder of the run: OUT/last, OUT/best, metrics.jsonl, tensorboard.
+        out: Folder of the run: OUT/last, OUT/best (with 16 held-out objects or more), metrics.jsonl, tensorboard.
         data: Sources joined by commas: shapes, furniture, or paths (default: shapes).
         preset: cpu (default) is ours; paper and A to E follow the paper's appendices and Table 1.
         stage: parts is the first layer, object the second on a frozen first; all (default) is both.
@@ -48,7 +49,7 @@ def train(
         init: Checkpoint whose first layer is taken over, for --stage object; shipped is the package's own.
         budget: Wall-clock time such as 90m or 1h30m; the number of steps is measured to fit.
         steps: Steps of each stage trained; the schedule is stretched to it.
-        batch: Objects in a step, of each stage trained.
+        batch: Objects in a step, of each stage trained (default: the preset's, or fewer where the data have fewer).
         learning_rate: Of each stage trained.
         seed: Start of every random stream (default: 0).
         device: auto (default), cpu, cuda, cuda:1, mps.
@@ -84,9 +85,9 @@ def train(
             if value is not None
         },
     )
-    result = run_training(config, resume=resume)
+    result = run_training(config, resume=resume, reduce_batch=batch is None)
     if json:
-        print_json({"out": str(result.out), "steps": result.steps, "figures": result.figures})
+        print_json({name: str(one) if isinstance(one, Path) else one for name, one in vars(result).items()})
     else:
         for stage_name, figures in result.figures.items():
             figures_text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())

@@ -96,6 +96,11 @@ def find_checkpoint(folder: str | os.PathLike[str]) -> Path:
     if not folder.exists() and aside.is_dir():
         return _checked(aside)
     what = "is a file" if folder.exists() else "does not exist"
+    if folder.name == "best" and folder.with_name("last").is_dir():
+        raise CheckpointError(
+            f"{folder} {what}: this training chose no best checkpoint, for want of held-out objects; "
+            f"take {folder.with_name('last')}"
+        )
     raise CheckpointError(f"{folder} {what}; a checkpoint is a folder with {CONFIG} and {WEIGHTS}")
 
 

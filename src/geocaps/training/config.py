@@ -155,6 +155,7 @@ class TrainConfig:
             raise ConfigError(
                 "stage object needs a trained first layer: name a checkpoint with init (--init DIR, or --init shipped)"
             )
+        _require(self.parts.best_by == "chamfer", "parts.best_by must be chamfer", self.parts.best_by)
         agreement = self.objective.kind == "agreement"
         if agreement != (self.model.object.choice == "agreement"):
             raise ConfigError(

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.errors import ConfigError, DatasetError
+from geocaps.errors import ConfigError, DatasetError, GeocapsError
 from geocaps.points import corruption
-from geocaps.points.datasets import PointDataset, concat, load
+from geocaps.points.datasets import EMBEDDED, PointDataset, concat, fault_of, load
 from geocaps.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
 from geocaps.training.schedule import random_stream
@@ -25,15 +25,34 @@ _HOLD_OUT = 10
 
 
 def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
-    """The objects to train on, and the held-out ones."""
+    """The objects to train on and the held-out ones, each read once, so that a bad one is named before any work."""
     datasets = [load(source) for source in config.sources]
     if config.classes is not None:
         datasets = [dataset.of_classes(config.chosen_classes) for dataset in datasets]
+    for source, dataset in zip(config.sources, datasets, strict=True):
+        if source not in EMBEDDED:
+            _check_objects(dataset, source)
     pairs = [_train_and_validation(dataset, config.split) for dataset in datasets]
     train, validation = (
         concat([pair[side] for pair in pairs]) if len(pairs) > 1 else pairs[0][side] for side in (0, 1)
     )
     return train, validation
+
+
+def _check_objects(dataset: PointDataset, source: str) -> None:
+    faults: list[str] = []
+    for index, object_id in enumerate(dataset.object_ids):
+        try:
+            fault = fault_of(dataset.points(index).numpy())
+        except GeocapsError as error:
+            fault = str(error)
+        if fault is not None:
+            faults.append(f"{object_id}: {fault}")
+    if faults:
+        raise DatasetError(
+            f"{len(faults)} of the {len(dataset)} objects of {source} cannot be trained on; the first is {faults[0]}; "
+            f"see them all with  geocaps data info {source}  and take them out"
+        )
 
 
 def _train_and_validation(dataset: PointDataset, split: str) -> tuple[PointDataset, PointDataset]:

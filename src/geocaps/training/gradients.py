@@ -5,19 +5,23 @@ Each piece draws its noise from its own stream, so the averaged gradients do not
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from geocaps.errors import ConfigError
+from geocaps.errors import ConfigError, UsageError
 from geocaps.model.capsules import Capsules
+from geocaps.points.datasets import PointDataset
 from geocaps.se3 import concatenate as concatenate_poses
+from geocaps.training.config import TrainConfig
 from geocaps.training.data import Batches
 from geocaps.training.distributed import World
 from geocaps.training.schedule import random_stream
@@ -130,6 +134,35 @@ def pieces_of(batch: int, accumulate: int, processes: int) -> int:
             "choose a batch (--batch) that they divide"
         )
     return pieces
+
+
+def fitted_batches(
+    config: TrainConfig, dataset: PointDataset, processes: int, *, reduce: bool
+) -> tuple[TrainConfig, list[str]]:
+    """The training with batches that can be drawn from the data and shared by the processes, for all its stages.
+
+    A batch that is too large is made the largest that fits, and a sentence says so; without ``reduce`` it is refused.
+    """
+    said = []
+    for stage in config.stages:
+        settings = config.stage_config(stage)
+        reuse = config.objective.reuse if stage == "object" else 1
+        if settings.batch // reuse > len(dataset):
+            unit = math.lcm(settings.accumulate, max(settings.accumulate, processes))
+            largest = len(dataset) // unit * unit * reuse
+            too_large = f"a batch of {settings.batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}"
+            if not largest:
+                raise ConfigError(f"{too_large}, nor can one that {unit} processes or pieces share: use fewer of them")
+            if not reduce:
+                raise UsageError(f"{too_large}: give --batch {largest} or less, or leave --batch out for one that fits")
+            said.append(
+                f"stage {stage}: a batch of {largest} objects, not {settings.batch}: the data have {len(dataset)}"
+            )
+            settings = replace(settings, batch=largest)
+            changed: dict[str, Any] = {stage: settings}
+            config = replace(config, **changed)
+        pieces_of(settings.batch // reuse, settings.accumulate, processes)
+    return config, said
 
 
 def concatenate(capsules: Sequence[Capsules]) -> Capsules:

@@ -21,7 +21,7 @@ from geocaps.training.checkpoint import save_checkpoint
 from geocaps.training.config import STAGES, TrainConfig
 from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World, join
-from geocaps.training.gradients import StepGradients, pieces_of
+from geocaps.training.gradients import StepGradients, fitted_batches, pieces_of
 from geocaps.training.memory import keep_freed_memory
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
 from geocaps.training.run import RunState, StopSignal, begun, card, resumed, training_state
@@ -31,6 +31,8 @@ from geocaps.training.validation import Validation
 
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""
+LEAST_TO_CHOOSE = 16
+"""Held-out objects below which validation figures do not choose a checkpoint: they would choose by chance."""
 _VALIDATION_SHARE = 0.1
 _TIMING_SHARE = 0.03
 _DIVERGED = 10.0
@@ -44,16 +46,24 @@ class TrainResult:
     out: Path
     steps: int
     figures: dict[str, dict[str, float]]
+    last: Path
+    best: Path | None
+    """The checkpoint with the best validation figure; None where too few objects were held out to tell."""
+    validation_objects: int
 
 
-def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
-    """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``."""
+def train(config: TrainConfig, *, resume: bool = False, reduce_batch: bool = True) -> TrainResult:
+    """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``.
+
+    A batch that is larger than the data is reduced to what there is, which is said; without ``reduce_batch`` it is
+    refused. ``OUT/best`` is chosen on 16 held-out objects or more; with fewer there is none.
+    """
     keep_freed_memory()
     is_new = not Path(config.out).exists()
     world = join(config.device)
     try:
         with ExitStack() as stack:
-            return _train(config, resume, world, stack)
+            return _train(config, resume, reduce_batch, world, stack)
     finally:
         world.close()
         if is_new:
@@ -61,10 +71,11 @@ def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
                 Path(config.out).rmdir()  # only where nothing is in it: the run never began
 
 
-def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) -> TrainResult:
+def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, stack: ExitStack) -> TrainResult:
     clock = time.monotonic()
     out = Path(config.out)
     dataset, held_out = open_data(config)
+    config, reduced = fitted_batches(config, dataset, world.size, reduce=reduce_batch)
     validation = Validation(held_out, config.validation_objects, config.model.points)
     if resume:
         model, state, optimizer_state = resumed(config, dataset.fingerprint)
@@ -76,9 +87,16 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
     monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
     stack.enter_context(closing(monitor))
     stop = stack.enter_context(StopSignal())
-    monitor.say(
-        f"training on {len(dataset)} objects of {dataset.name}, validating on {len(validation.first)}, in {out}"
-    )
+    held = len(validation.first)
+    monitor.say(f"training on {len(dataset)} objects of {dataset.name}, validating on {held}, in {out}")
+    for sentence in reduced:
+        monitor.say(sentence)
+    chooses = held >= LEAST_TO_CHOOSE
+    if not chooses:
+        monitor.say(
+            f"no best checkpoint will be chosen: {held} held-out {'object is' if held == 1 else 'objects are'} too few "
+            f"to tell, {LEAST_TO_CHOOSE} are needed; the result is {out / 'last'}"
+        )
 
     def save(name: str, optimizer: torch.optim.Optimizer | None = None) -> None:
         if world.is_writer:
@@ -94,7 +112,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
             state.figures[state.stage] = figures
             monitor.validation(state.step, figures, validation.pictures(model, state.stage, world.device))
             figure = figures[config.stage_config(state.stage).best_by]
-            if state.best is None or figure < state.best:
+            if chooses and (state.best is None or figure < state.best):
                 state.best = figure
                 save("best")
 
@@ -119,7 +137,7 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
         step_gradients = StepGradients(loss, averaged, batches, world, reuse=reuse)
 
         if state.steps == 0:
-            monitor.begin(stage, 0, settings.steps)
+            monitor.begin(stage, 0, settings.steps if config.budget is None else None)
             state.steps, state.validate_every = settings.steps, max(1, settings.steps // config.validations)
             before = time.monotonic()
             validate()
@@ -172,8 +190,9 @@ def _train(config: TrainConfig, resume: bool, world: World, stack: ExitStack) ->
                 )
         if stage == "parts":
             save("parts")
-    monitor.say(f"done: {out / 'last'} and {out / 'best'}")
-    return TrainResult(out, state.steps, state.figures)
+    last, best = out / "last", out / "best" if chooses else None
+    monitor.say(f"done: {last}" + (f" and {best}" if best else ""))
+    return TrainResult(out, state.steps, state.figures, last, best, held)
 
 
 def fitted_steps(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from jaxtyping import Float
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from geocaps.errors import CheckpointError, install_hint
@@ -23,7 +23,7 @@ class Monitor(Protocol):
     """The writer's monitor; every other process has a :class:`Silence`."""
 
     def say(self, sentence: str) -> None: ...
-    def begin(self, stage: str, step: int, steps: int) -> None: ...
+    def begin(self, stage: str, step: int, steps: int | None) -> None: ...
     def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
     def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
     def close(self) -> None: ...
@@ -33,7 +33,7 @@ class Silence:
     """Says nothing and writes nothing."""
 
     def say(self, sentence: str) -> None: ...
-    def begin(self, stage: str, step: int, steps: int) -> None: ...
+    def begin(self, stage: str, step: int, steps: int | None) -> None: ...
     def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
     def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
     def close(self) -> None: ...
@@ -50,12 +50,14 @@ class RunMonitor:
         self.wants_board = tensorboard
         self.progress: Progress | None = None
         self.task = TaskID(0)
-        self.stage, self.steps, self.last_line = "", 0, 0.0
+        self.stage, self.last_line = "", 0.0
+        self.steps: int | None = None
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)
 
-    def begin(self, stage: str, step: int, steps: int) -> None:
+    def begin(self, stage: str, step: int, steps: int | None) -> None:
+        """A stage goes on from ``step``; ``steps`` is None until it is known how many fit into a budget."""
         self._stop_progress()
         self.stage, self.steps = stage, steps
         _forget_after(self.metrics, stage, step)
@@ -65,7 +67,7 @@ class RunMonitor:
             self.progress = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total}"),
+                MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
                 TimeRemainingColumn(),
                 console=self.console,
@@ -79,14 +81,14 @@ class RunMonitor:
             self.progress.update(self.task, completed=step, figures=line)
         elif step == self.steps or time.monotonic() - self.last_line > _LINE_EVERY:
             self.last_line = time.monotonic()
-            left = (self.steps - step) * record["seconds"]
-            self.say(f"{self.stage} {step}/{self.steps} {line} left {_clock(left)}")
+            left = "" if self.steps is None else f" left {_clock((self.steps - step) * record['seconds'])}"
+            self.say(f"{self._count(step)} {line}{left}")
         if log or step == self.steps:
             self._write("train", step, record)
 
     def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None:
         self._write("validation", step, figures)
-        self.say(f"{self.stage} {step}/{self.steps} validation " + " ".join(f"{k} {v:.4g}" for k, v in figures.items()))
+        self.say(f"{self._count(step)} validation " + " ".join(f"{k} {v:.4g}" for k, v in figures.items()))
         if self.board is not None and clouds is not None:
             self.board.add_figure(f"{self.stage}/reconstruction", _picture(clouds), step)
 
@@ -94,6 +96,9 @@ class RunMonitor:
         self._stop_progress()
         if self.board is not None:
             self.board.close()
+
+    def _count(self, step: int) -> str:
+        return f"{self.stage} {step}/{'?' if self.steps is None else self.steps}"
 
     def _write(self, kind: str, step: int, values: dict[str, float]) -> None:
         record = {"kind": kind, "stage": self.stage, "step": step, "time": round(time.time(), 3)}

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.errors import DatasetError
+from geocaps.errors import DatasetError, NotFiniteError
 from geocaps.points.datasets.arrays import MEMORY_LIMIT
 from geocaps.points.datasets.base import NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of
 from geocaps.points.datasets.hdf5 import SPLIT_WORDS
@@ -112,7 +112,12 @@ def split_codes_of(items: list[Item]) -> np.ndarray:
 
 
 def _read(item: Item) -> Float[Tensor, "n 3"]:
-    points = load_points(item.path, seed=item.seed).points
+    try:
+        points = load_points(item.path, seed=item.seed).points
+    except NotFiniteError as error:
+        raise DatasetError(
+            f"{error.what}: make a data set without them with  geocaps data pack FOLDER NAME.npz --drop-invalid"
+        ) from error
     if points.dtype != np.float32:  # so far from the origin that float32 would lose the shape: keep that, not the place
         points = (points - points.mean(0)).astype(np.float32)
         if not np.isfinite(points).all():

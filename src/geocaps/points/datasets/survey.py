@@ -78,7 +78,7 @@ def survey(
         except GeocapsError as error:
             found("unreadable", f"{object_id}: {error}")
             continue
-        fault = _fault(points)
+        fault = fault_of(points)
         if fault is not None:
             found(fault, object_id)
             continue
@@ -116,7 +116,8 @@ def _opened(source: str | os.PathLike[str] | PointDataset, split: str | None) ->
     return dataset if split is None else dataset.split(split)
 
 
-def _fault(points: np.ndarray) -> str | None:
+def fault_of(points: np.ndarray) -> str | None:
+    """What makes a cloud useless, or None."""
     if len(points) == 0:
         return "empty cloud"
     if not np.isfinite(points).all():
