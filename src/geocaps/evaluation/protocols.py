@@ -172,9 +172,10 @@ def _encoded_views(
     poses, rest, generator = [], iter(pairs), stream()
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
+        pose_of_first = seen.normalization.pose_to_user(seen.parse.object.pose)
         poses_of_second = other.normalization.pose_to_user(parse.candidates)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
-        poses.append(best_by_chamfer(seen.pose, poses_of_second, parse.probability, parse.valid, clouds, trials))
+        poses.append(best_by_chamfer(pose_of_first, poses_of_second, parse.probability, parse.valid, clouds, trials))
     return concatenate(poses), second.feature, second.confidence
 
 
