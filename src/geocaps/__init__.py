@@ -80,3 +80,8 @@ def __getattr__(name: str) -> object:
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
     raise AttributeError(f"module 'geocaps' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names and the module's own: what tab completion and ``help`` show."""
+    return sorted({*__all__, *globals()} - {"TYPE_CHECKING", "annotations", "importlib"})

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
-import numpy as np
 import tyro
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 if TYPE_CHECKING:
+    import rich.console
     from rich.progress import Progress, TaskID
+
+PerhapsText = Optional[str]  # noqa: UP045 - for ``str | None`` tyro imports typeguard, and asyncio with it
 
 UNSET = tyro.conf.arg(help_behavior_hint="")
 """Of an option without a default: its help says what happens when it is left out, and not "(default: None)"."""
@@ -27,22 +28,32 @@ def visible(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-class _PlainConsole(Console):
-    """A console whose texts cannot hold escape sequences; its own styles and progress bars can."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+def say(lines: Iterable[str]) -> None:
+    """Lines for people on standard output, as they are: for verbs that draw no tables and should not wait for rich."""
+    sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
 
 
-def console() -> Console:
+def console() -> rich.console.Console:
     """Where tables and sentences for people go."""
-    return _PlainConsole(file=sys.stdout, highlight=False)
+    return _plain_console(sys.stdout)
 
 
-def messages() -> Console:
+def messages() -> rich.console.Console:
     """Where progress and warnings go, so that standard output stays clean."""
-    return _PlainConsole(file=sys.stderr, highlight=False)
+    return _plain_console(sys.stderr)
+
+
+def _plain_console(file: Any) -> rich.console.Console:
+    """A console whose texts cannot hold escape sequences; its own styles and progress bars can."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    return PlainConsole(file=file, highlight=False)
 
 
 @contextmanager
@@ -73,10 +84,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # an array or a number of numpy's
         return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
