@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float64
@@ -50,6 +51,8 @@ class Canonical:
     """Other poses that are nearly as probable: the object's symmetries."""
     mesh: Mesh | None
     """Mesh that the points were drawn from, as it came."""
+    dropped: int = 0
+    """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
 
     @property
     def points(self) -> Float64[np.ndarray, "n 3"]:
@@ -108,28 +111,30 @@ def canonical(
     out: str | os.PathLike[str] | None = None,
     suffix: str = ".ply",
     png: str | os.PathLike[str] | None = None,
+    drop_invalid: bool = False,
 ) -> list[Canonical]:
     """Brings objects to their canonical poses: files, folders, clouds, trimeshes, encodings, or several of these.
 
     One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
     ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
     ``encode``; :func:`canonical_each` goes on without it. Without a ``model`` the shipped weights are used.
+    ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
     """
     jobs = find_jobs(sources, None if out is None else Path(out), suffix)
     if png is not None:
         check_target(Path(png), (".png",))
     model = model or load()
-    found = [_saved(_one(job, model), job) for job in jobs]
+    found = [_saved(_one(job, model, drop_invalid), job) for job in jobs]
     if png is not None:
         write_whole(Path(png), picture([one.thumbnail() for one in found]))
     return found
 
 
-def canonical_each(jobs: Iterable[Job], model: Model) -> Iterator[Canonical | Skipped]:
+def canonical_each(jobs: Iterable[Job], model: Model, *, drop_invalid: bool = False) -> Iterator[Canonical | Skipped]:
     """One at a time, for any number of objects, each saved where its job says; bad ones come back with the reason."""
     for job in jobs:
         try:
-            found = _one(job, model)
+            found = _one(job, model, drop_invalid)
         except GeocapsError as error:
             yield Skipped(job.name, str(error))
         else:
@@ -190,7 +195,7 @@ def find_jobs(sources: Source | Encoding | Iterable[Source | Encoding], out: Pat
     return jobs
 
 
-def _listed(sources: Source | Encoding | Iterable[Source | Encoding]) -> Iterator[tuple[Job, Path]]:
+def _listed(sources: Any) -> Iterator[tuple[Job, Path]]:
     """Every object and its path below the output folder: a file's name; of a folder's files the path below it."""
     is_one = isinstance(sources, (str, os.PathLike, Encoding)) or hasattr(sources, "vertices")
     for index, source in enumerate([sources] if is_one or getattr(sources, "ndim", 3) == 2 else sources):
@@ -209,9 +214,11 @@ def _listed(sources: Source | Encoding | Iterable[Source | Encoding]) -> Iterato
             yield Job(str(item.path), item.path), Path(item.object_id)
 
 
-def _one(job: Job, model: Model) -> Canonical:
+def _one(job: Job, model: Model, drop_invalid: bool) -> Canonical:
     try:
-        encoding = job.source if isinstance(job.source, Encoding) else model.encode(job.source)
+        encoding = job.source
+        if not isinstance(encoding, Encoding):
+            encoding = model.encode(encoding, drop_invalid=drop_invalid)
     except InvalidInputError as error:
         raise InvalidInputError(str(error) if job.name in str(error) else f"{job.name}: {error}") from error
     cloud, mesh = encoding.cloud, None
@@ -224,6 +231,7 @@ def _one(job: Job, model: Model) -> Canonical:
         confidence=encoding.confidence,
         alternatives=encoding.alternatives,
         mesh=mesh,
+        dropped=cloud.dropped,
     )
 
 
