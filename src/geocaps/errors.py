@@ -20,7 +20,7 @@ class InvalidInputError(GeocapsError, ValueError):
 
 
 class NotFiniteError(InvalidInputError):
-    """Points that are NaN or infinite, where nothing says that they mean "no return"; ``what`` is without the advice."""
+    """Points that are NaN or infinite, where that does not mean "no return"; ``what`` is without the advice."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: leave them out with --drop-invalid (in Python: drop_invalid=True)")

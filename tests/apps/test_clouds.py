@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
+import trimesh
 
-from geocaps.apps.clouds import require_extent
-from geocaps.errors import InvalidInputError
+from geocaps.apps.clouds import as_cloud, require_extent
+from geocaps.errors import DroppedPointsWarning, InvalidInputError
 
 LINE = np.linspace(0, 1, 60)[:, None] * np.array([1.0, -2.0, 0.5])
 
@@ -29,3 +31,32 @@ def test_thin_and_flat_clouds_pass():
     require_extent(random.normal(size=(30, 3)) * [1, 1, 0], "a sheet")
     require_extent(1e-9 * random.normal(size=(30, 3)), "a speck")
     require_extent(random.normal(size=(30, 3)) + 1e8, "far away")
+
+
+def test_points_that_are_not_finite_are_refused_or_left_out_whatever_holds_them():
+    sound = np.random.default_rng(0).normal(size=(100, 3))
+    spoilt = np.vstack([[[np.nan, 0, 0]], sound, [[0, np.inf, 0]]])
+    for source in (spoilt, torch.from_numpy(spoilt), spoilt.tolist(), trimesh.PointCloud(spoilt)):
+        with pytest.raises(InvalidInputError, match=r"the cloud: 2 of 102 points .*drop_invalid=True"):
+            as_cloud(source, 16, "the cloud")
+        with pytest.warns(DroppedPointsWarning, match="the cloud: 2 of 102 points"):
+            cloud = as_cloud(source, 16, "the cloud", drop_invalid=True)
+        np.testing.assert_array_equal(cloud.points, sound)
+        assert cloud.dropped == 2
+        assert as_cloud(cloud, 16, "again").dropped == 2
+    with pytest.warns(DroppedPointsWarning), pytest.raises(InvalidInputError, match="100 points; at least 101"):
+        as_cloud(spoilt, 101, "the cloud", drop_invalid=True)
+    with pytest.raises(InvalidInputError, match="nothing to work with"):
+        as_cloud(spoilt[:1], 0, "the cloud", drop_invalid=True)
+
+
+def test_a_mesh_object_is_left_without_its_bad_vertices():
+    corners = np.array([[np.nan, 0, 0], [0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    mesh = trimesh.Trimesh(corners, [[0, 1, 2], [1, 2, 3]], process=False, validate=False)
+    with pytest.raises(InvalidInputError, match="1 of 4 points"):
+        as_cloud(mesh, 16, "the cloud")
+    with pytest.warns(DroppedPointsWarning):
+        cloud = as_cloud(mesh, 16, "the cloud", drop_invalid=True)
+    np.testing.assert_array_equal(cloud.vertices, corners[1:])
+    np.testing.assert_array_equal(cloud.faces, [[0, 1, 2]])
+    assert cloud.dropped == 1

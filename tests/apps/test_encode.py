@@ -341,7 +341,7 @@ def test_symmetric_shapes_encode(model):
 
 
 BAD = {
-    "NaN": (np.full((64, 3), np.nan), "64 points that are NaN or infinite"),
+    "NaN": (np.full((64, 3), np.nan), "64 of 64 points have a coordinate that is NaN or infinite"),
     "infinite": (np.full((64, 3), np.inf), "NaN or infinite"),
     "1e20": (np.full((64, 3), 1e20), "coordinate of 1e\\+20"),
     "few": (np.zeros((15, 3)), "the cloud has 15 points; at least 16"),

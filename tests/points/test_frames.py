@@ -1,4 +1,3 @@
-import numpy as np
 import torch
 from tests.model.conftest import clouds, rotations
 

@@ -10,8 +10,9 @@ import trimesh
 from tests.processes import kill_one_worker, run_until
 
 from geocaps.datasets import load, survey
-from geocaps.errors import DatasetError, UsageError
+from geocaps.errors import DatasetError, DroppedPointsWarning, UsageError
 from geocaps.points.datasets.folder import list_items
+from geocaps.points.io import save_points
 from geocaps.points.pack import SCALE, Journal, pack, sample_unit
 
 
@@ -52,12 +53,12 @@ def test_what_is_packed(folder, tmp_path):
 
 def test_points_lie_on_the_surface_and_follow_the_seed(folder):
     path = folder / "box" / "train" / "0.off"
-    points = sample_unit(path, 500, 1) * SCALE
+    points = sample_unit(path, 500, 1)[0] * SCALE
     low, high = points.min(0), points.max(0)
     on_a_face = (np.minimum(points - low, high - points) < 1e-3).any(1)
     assert on_a_face.all()
-    np.testing.assert_array_equal(sample_unit(path, 500, 1), sample_unit(path, 500, 1))
-    assert not np.array_equal(sample_unit(path, 500, 1), sample_unit(path, 500, 2))
+    np.testing.assert_array_equal(sample_unit(path, 500, 1)[0], sample_unit(path, 500, 1)[0])
+    assert not np.array_equal(sample_unit(path, 500, 1)[0], sample_unit(path, 500, 2)[0])
 
 
 def test_files_that_cannot_be_packed_are_listed_with_the_reason(folder, tmp_path):
@@ -132,7 +133,7 @@ def test_a_changed_file_is_sampled_again_and_a_damaged_row_too(folder, tmp_path)
     settings = {"points": 8}
     with Journal(tmp_path / "p", settings, restart=False) as journal:
         for item in items:
-            journal.add(item, np.full((8, 3), 7, np.int16))
+            journal.add(item, (np.full((8, 3), 7, np.int16), 0))
     with (tmp_path / "p" / "rows.bin").open("r+b") as file:
         file.seek(2 * 48)
         file.write(b"\xff")
@@ -189,3 +190,18 @@ def test_when_nothing_can_be_packed_nothing_stays(tmp_path):
     with pytest.raises(DatasetError, match=r"none of its 1 files.*a\.ply"):
         pack(tmp_path / "bad", tmp_path / "out.npz", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["bad"]
+
+
+def test_points_that_are_not_finite_skip_a_file_unless_they_are_left_out(tmp_path):
+    points = np.vstack([np.random.default_rng(0).normal(size=(600, 3)), np.full((3, 3), np.nan)])
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    save_points(folder / "a.xyz", points)
+    save_points(folder / "b.pcd", points)
+    with pytest.warns(DroppedPointsWarning, match="3 points of 1 files"):
+        report = pack(folder, tmp_path / "some.npz", points=500, workers=1)
+    assert (report.objects, report.dropped, [one.object_id for one in report.skipped]) == (1, 3, ["a.xyz"])
+    assert "--drop-invalid" in report.skipped[0].reason
+    with pytest.warns(DroppedPointsWarning, match="6 points of 2 files"):
+        report = pack(folder, tmp_path / "all.npz", points=500, workers=1, drop_invalid=True)
+    assert (report.objects, report.dropped, report.skipped) == (2, 6, [])

@@ -12,7 +12,7 @@ from jaxtyping import Float64
 
 from geocaps.errors import InvalidInputError
 from geocaps.model.checks import MAX_COORDINATE
-from geocaps.points.io import load_points, sample_surface
+from geocaps.points.io import finite_only, load_points, sample_surface
 from geocaps.similarity import Similarity
 
 MESH_POINTS = 4096
@@ -32,33 +32,31 @@ class Cloud:
     name: str
     vertices: np.ndarray | None = None  # of the mesh that the points were drawn from: [v, 3], as they came
     faces: np.ndarray | None = None  # [f, 3]
+    dropped: int = 0  # points (of a mesh: vertices) that were NaN or infinite, and are left out
 
 
-def as_cloud(source: Source, minimum: int, name: str) -> Cloud:
-    """One cloud, or one sentence that says why not."""
+def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = False) -> Cloud:
+    """One cloud, or one sentence that says why not; ``drop_invalid`` leaves points out that are NaN or infinite."""
     vertices = faces = None
     if isinstance(source, Cloud):
         points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
+        dropped = source.dropped
     elif isinstance(source, (str, os.PathLike)):
-        loaded, name = load_points(source), str(source)
-        points, vertices, faces = loaded.points, loaded.vertices, loaded.faces
+        loaded, name = load_points(source, drop_invalid=drop_invalid), str(source)
+        points, vertices, faces, dropped = loaded.points, loaded.vertices, loaded.faces, loaded.dropped
     elif hasattr(source, "vertices"):
-        points, vertices, faces = _mesh_points(source)
+        points, vertices, faces, dropped = _mesh_points(source, name, drop_invalid)
     else:
-        points = _array(source, name)
-    if points.ndim != 2 or points.shape[1] != 3:
-        raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(points.shape)}")
+        points = _columns(_array(source, name), name)
+        points, _, dropped = finite_only(points, None, name, drop=drop_invalid)
     if len(points) < minimum:
         raise InvalidInputError(f"{name} has {len(points)} points; at least {minimum} are needed, one for each part")
-    if not np.isfinite(points).all():
-        bad = int((~np.isfinite(points)).any(axis=1).sum())
-        raise InvalidInputError(f"{name} has {bad} points that are NaN or infinite: remove them first")
     largest = float(np.abs(points).max())
     if largest > MAX_COORDINATE:
         raise InvalidInputError(
             f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
         )
-    return Cloud(points, name, vertices, faces)
+    return Cloud(points, name, vertices, faces, dropped)
 
 
 class Placed:
@@ -104,13 +102,21 @@ def require_extent(points: np.ndarray, name: str) -> None:
         )
 
 
-def _mesh_points(mesh: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Points of a mesh object, with its vertices and faces where it has any."""
-    given, faces = np.asarray(mesh.vertices), getattr(mesh, "faces", None)
+def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, int]:
+    """Points of a mesh object, with its vertices and faces where it has any, and how many vertices were left out."""
+    given, faces = _columns(_array(np.asarray(mesh.vertices), name), name), getattr(mesh, "faces", None)
     if faces is None or len(faces) == 0:
-        return _array(given, "the point cloud"), None, None
-    vertices = _array(given, "the mesh")
-    return sample_surface(vertices, np.asarray(faces), MESH_POINTS, seed=0)[0], vertices, np.asarray(faces)
+        points, _, dropped = finite_only(given, None, name, drop=drop)
+        return points, None, None, dropped
+    vertices, triangles, dropped = finite_only(given, np.asarray(faces), name, drop=drop)
+    assert triangles is not None
+    return sample_surface(vertices, triangles, MESH_POINTS, seed=0)[0], vertices, triangles, dropped
+
+
+def _columns(points: np.ndarray, name: str) -> np.ndarray:
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(points.shape)}")
+    return points
 
 
 def _array(source: Any, name: str) -> np.ndarray:

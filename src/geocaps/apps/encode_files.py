@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -18,12 +19,12 @@ from geocaps.apps.catalogue.on_ray import run_ray
 from geocaps.apps.catalogue.shards import Failure
 from geocaps.apps.catalogue.work import WorkFolder, cut, write_beside
 from geocaps.apps.weights import find_weights
-from geocaps.errors import EncodingError, InvalidInputError, UsageError
+from geocaps.errors import DroppedPointsWarning, EncodingError, InvalidInputError, UsageError
 from geocaps.points.io.save import check_target
 
 Engine = Literal["local", "ray"]
 _ENGINES = {"local": run_local, "ray": run_ray}
-_FORMAT = 1
+_FORMAT = 2
 """Raised when a row's columns change: shards of an older run are then made again."""
 
 
@@ -39,6 +40,8 @@ class EncodedFiles:
     failed: tuple[Failure, ...]
     """Objects that could not be encoded; ``OUT.failed.json`` lists them too."""
     weights_sha256: str
+    dropped: int
+    """Points that were NaN or infinite, and were left out; the column ``dropped`` has them object by object."""
 
 
 def encode_files(
@@ -49,6 +52,7 @@ def encode_files(
     engine: Engine = "local",
     workers: int | None = None,
     shard: int = 32,
+    drop_invalid: bool = False,
     overwrite: bool = False,
     on_object: Callable[[int, int], None] | None = None,
 ) -> EncodedFiles:
@@ -58,7 +62,8 @@ def encode_files(
     Work lies in ``OUT.partial`` until the end, so a run that was stopped goes on when called again, and ``out`` is
     whole or not there. Objects that cannot be encoded are skipped and listed; if that is all of them, EncodingError is
     raised and nothing is written but the list. ``weights`` is a checkpoint folder; ``workers`` are processes (default:
-    one a core); ``shard`` objects at most are lost by a kill; ``on_object(done, of)`` is told of progress.
+    one a core); ``shard`` objects at most are lost by a kill; ``drop_invalid`` leaves out points that are NaN or
+    infinite, which are refused otherwise; ``on_object(done, of)`` is told of progress.
     """
     named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     out = Path(out)
@@ -66,7 +71,7 @@ def encode_files(
         raise UsageError("no sources were given, or an empty name: name files, folders or data sets")
     _check_call(out, engine, workers, shard, overwrite)
     folder, sidecar = out.with_name(out.name + ".partial"), out.with_name(out.name + ".failed.json")
-    items = find_items(named, leave_out=(out, folder, sidecar))
+    items = [replace(one, drop_invalid=drop_invalid) for one in find_items(named, leave_out=(out, folder, sidecar))]
     if not items:
         raise InvalidInputError(f"no meshes, point clouds or data sets found in {', '.join(map(str, named))}")
     used = find_weights(weights)
@@ -94,6 +99,15 @@ def encode_files(
                 f"the first: {first}; all are listed in {sidecar}",
                 failed,
             )
+        dropped = [int(count) for one in work.stored(shards) if one.count for count in one.column("dropped") if count]
+        if dropped:
+            warnings.warn(
+                DroppedPointsWarning(
+                    f"{sum(dropped):,} points of {len(dropped):,} objects are NaN or infinite; they are left out, "
+                    "the column dropped says how many of each"
+                ),
+                stacklevel=2,
+            )
         joined = folder / "joined.new"
         formats.write(joined, out.suffix.lower(), lambda: work.stored(shards), provenance)
         os.replace(joined, out)
@@ -105,7 +119,7 @@ def encode_files(
     finally:
         with suppress(OSError):
             folder.rmdir()  # only where no work is in it
-    return EncodedFiles(out, len(items) - len(failed), resumed, failed, used.sha256)
+    return EncodedFiles(out, len(items) - len(failed), resumed, failed, used.sha256, sum(dropped))
 
 
 def _check_call(out: Path, engine: str, workers: int | None, shard: int, overwrite: bool) -> None:

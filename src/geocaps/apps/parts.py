@@ -43,6 +43,8 @@ class Decomposition:
     """Triangles of the mesh that was given; None for a cloud."""
     face_labels: Int[np.ndarray, "f"] | None = None
     """Part of each face of the mesh, which is that of its centre; None for a cloud."""
+    dropped: int = 0
+    """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
 
     def __len__(self) -> int:
         return len(self.surfaces)
@@ -116,14 +118,17 @@ class Decomposition:
         write_whole(Path(path), self.png())
 
 
-def parts(source: Source | Encoding, model: Model | None = None) -> Decomposition:
+def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid: bool = False) -> Decomposition:
     """Cuts one object into parts: an array or tensor ``[N, 3]``, a path, a trimesh, or the encoding of one.
 
-    Without a ``model`` the weights that ship with the package are used.
+    Without a ``model`` the weights that ship with the package are used. ``drop_invalid`` leaves out points that are NaN
+    or infinite, which are refused otherwise.
     """
     from geocaps.apps.drawing import part_colors
 
-    encoding = source if isinstance(source, Encoding) else (model or load()).encode(source)
+    encoding = source
+    if not isinstance(encoding, Encoding):
+        encoding = (model or load()).encode(encoding, drop_invalid=drop_invalid)
     cloud, surface = encoding.cloud, encoding.reconstruct("parts")
     vertices, faces, face_labels = cloud.vertices, cloud.faces, None
     if vertices is not None and faces is not None:
@@ -139,4 +144,5 @@ def parts(source: Source | Encoding, model: Model | None = None) -> Decompositio
         vertices=vertices,
         faces=faces,
         face_labels=face_labels,
+        dropped=cloud.dropped,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import UNSET, console, print_json
+from geocaps.cli.output import UNSET, PerhapsText, print_json, say
 from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def align(
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
     refine: bool = True,
     scale: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    out: Annotated[str | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    out: Annotated[PerhapsText, tyro.conf.arg(metavar="FILE"), UNSET] = None,
+    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Find the pose that lays cloud A on cloud B, whatever way they are turned.
@@ -39,6 +40,7 @@ def align(
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
         out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     from geocaps.apps.align import align as find
@@ -48,18 +50,18 @@ def align(
 
     if out is not None:
         check_target(Path(out), {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
-    moving = as_cloud(a, 0, "A")
+    moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
     if out is not None and moving.faces is None and Path(out).suffix.lower() not in CLOUD_SUFFIXES:
         raise UsageError(
             f"cannot write {out}: {a} is a cloud without faces, so the name must end in {' or '.join(CLOUD_SUFFIXES)}"
         )
-    found = find(moving, b, refine=refine, scale=scale)
+    found = find(moving, b, refine=refine, scale=scale, drop_invalid=drop_invalid)
     if out is not None:
         _save(Path(out), found, moving)
     if json:
         print_json(_record(found, out))
     else:
-        console().print(_report(found, out), markup=False, soft_wrap=True)
+        say(_report(found, out))
 
 
 def _save(path: Path, found: Alignment, moving: Cloud) -> None:
@@ -85,6 +87,7 @@ def _record(found: Alignment, out: str | None) -> dict[str, Any]:
             {**_pose_record(other.pose), "scale": other.scale, "confidence": other.confidence}
             for other in found.alternatives
         ],
+        "dropped": found.dropped,
         "out": out,
     }
 
@@ -93,7 +96,7 @@ def _pose_record(pose: Similarity) -> dict[str, list[float]]:
     return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}
 
 
-def _report(found: Alignment, out: str | None) -> str:
+def _report(found: Alignment, out: str | None) -> list[str]:
     lines = ["T_b_a ="]
     lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in found.matrix]
     lines += [f"pose         {_pose_text(found.pose)}"]
@@ -115,7 +118,7 @@ def _report(found: Alignment, out: str | None) -> str:
     lines += [f"  {confidence:.2f}  {_pose_text(pose)}" for pose, confidence in found.alternatives]
     if out is not None:
         lines += [f"wrote        {out}"]
-    return "\n".join(lines)
+    return lines
 
 
 def _pose_text(pose: Similarity) -> str:

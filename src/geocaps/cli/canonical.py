@@ -20,6 +20,7 @@ def canonical(
     suffix: str = ".ply",
     png: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
     weights: Annotated[Path | None, UNSET] = None,
+    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Bring objects to their canonical poses, whatever way they came; writes files and one picture.
@@ -35,6 +36,7 @@ def canonical(
         suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
         png: Where to write a picture: as given above, canonical below.
         weights: Checkpoint folder (default: the weights that ship with the package).
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, find_jobs, picture
@@ -51,7 +53,7 @@ def canonical(
     skipped: list[Skipped] = []
     thumbnails: list[Thumbnail] = []
     drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
-    results = zip(jobs, canonical_each(_followed(jobs), load(weights)), strict=True)
+    results = zip(jobs, canonical_each(_followed(jobs), load(weights), drop_invalid=drop_invalid), strict=True)
     for index, (job, found) in enumerate(results):
         if isinstance(found, Skipped):
             if len(jobs) == 1:
@@ -90,6 +92,7 @@ def _record(found: Canonical, target: Path | None) -> dict[str, Any]:
     return {
         "file": found.name,
         "points": len(found.given),
+        "dropped": found.dropped,
         "translation": found.pose.translation.tolist(),
         "wxyz": found.pose.wxyz.tolist(),
         "confidence": found.confidence,

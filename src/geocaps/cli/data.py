@@ -50,6 +50,7 @@ def pack(
     points: int = 2048,
     seed: int = 0,
     workers: Annotated[int | None, UNSET] = None,
+    drop_invalid: bool = False,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -66,6 +67,7 @@ def pack(
         points: Points per object. Twice what a training step takes gives it two independent samplings.
         seed: Another seed gives other points.
         workers: Processes; as many as there are processors when not given.
+        drop_invalid: Leave out points that are NaN or infinite; otherwise such files are skipped, but for PCD files.
         overwrite: Replace the output, and drop unfinished work of another call.
         json: One JSON object on standard output.
     """
@@ -78,6 +80,7 @@ def pack(
             points=points,
             seed=seed,
             workers=workers,
+            drop_invalid=drop_invalid,
             overwrite=overwrite,
             on_file=lambda done, of: progress.update(task, completed=done, total=of),
         )

@@ -30,12 +30,13 @@ def encode(
     engine: Literal["local", "ray"] = "local",
     workers: Annotated[int | None, UNSET] = None,
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Encode files, folders and data sets into capsules: one row for each object, in Parquet or NPZ.
 
-    Columns: name, path, member, points; translation and wxyz (the canonical pose, in the units of the file), feature,
-    confidence; part_translation, part_wxyz, part_feature; labels (the part of each point); center, scale (the
+    Columns: name, path, member, points, dropped; translation and wxyz (the canonical pose, in the units of the file),
+    feature, confidence; part_translation, part_wxyz, part_feature; labels (the part of each point); center, scale (the
     normalisation); content_sha256, weights_sha256, geocaps_version.
 
     Memory does not grow with the folder. A run that was stopped goes on when called again. Files that cannot be read
@@ -50,6 +51,7 @@ def encode(
         engine: local: processes on this machine. ray: Ray Data, on the cluster of RAY_ADDRESS or started here.
         workers: Processes; as many as there are processors when not given.
         overwrite: Replace the output.
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     from geocaps.apps.encode_files import encode_files
@@ -62,6 +64,7 @@ def encode(
                 weights=weights,
                 engine=engine,
                 workers=workers,
+                drop_invalid=drop_invalid,
                 overwrite=overwrite,
                 on_object=lambda done, of: progress.update(task, completed=done, total=of),
             )

@@ -27,6 +27,7 @@ def add(
     ],
     class_name: Annotated[_Class, UNSET] = None,
     weights: Annotated[Path | None, UNSET] = None,
+    drop_invalid: _Flag = False,
     json: _Flag = False,
 ) -> None:
     """Add folders and files to an index; it is made when it is not there.
@@ -41,6 +42,7 @@ def add(
         sources: Folders (a class per sub-folder), files, or the embedded sets: shapes, furniture.
         class_name: Class of everything that is added, in place of the folders' names.
         weights: Checkpoint folder (default: the weights that ship with the package).
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     if not sources:
@@ -50,6 +52,7 @@ def add(
         report = found.add(
             [_source(one) for one in sources],
             class_name=class_name,
+            drop_invalid=drop_invalid,
             on_object=lambda done, of: progress.update(task, completed=done, total=of),
         )
     if report.skipped and not report.added and not report.known:
@@ -74,6 +77,7 @@ def search(
     path: Annotated[_Pattern, UNSET] = None,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
     weights: Annotated[Path | None, UNSET] = None,
+    drop_invalid: _Flag = False,
     json: _Flag = False,
 ) -> None:
     """Find the objects most like a cloud or mesh, and the poses that bring them onto it.
@@ -92,6 +96,7 @@ def search(
         path: Only objects whose whole path fits a pattern with * and ?, such as "*/chairs/*".
         out: Where to write a picture of the hits (PNG).
         weights: Checkpoint folder (default: the weights that ship with the package).
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     from geocaps.points.io.save import check_target
@@ -101,11 +106,13 @@ def search(
         raise UsageError(f"--k must be at least 1 and --rerank at least 0, not {k} and {rerank}")
     if out is not None:
         check_target(out, (".png",))
-    result = _opened(index, weights).search(query, k, rerank=rerank, class_name=class_name, path=path)
+    result = _opened(index, weights).search(
+        query, k, rerank=rerank, class_name=class_name, path=path, drop_invalid=drop_invalid
+    )
     if out is not None:
         write_whole(out, result.png())
     if json:
-        record = {"index": index, "query": query, "hits": [_record(hit) for hit in result]}
+        record = {"index": index, "query": query, "dropped": result.dropped, "hits": [_record(hit) for hit in result]}
         print_json(record | {"out": None if out is None else str(out)})
         return
     console().print(repr(result), markup=False, soft_wrap=True)

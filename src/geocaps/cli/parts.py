@@ -19,6 +19,7 @@ def parts(
     surfaces: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
     png: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), UNSET] = None,
     weights: Annotated[Path | None, UNSET] = None,
+    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Cut a cloud or mesh into parts, without labels; writes them as coloured points or faces, surfaces and a picture.
@@ -34,6 +35,7 @@ def parts(
         surfaces: Where to write the decoded surface of each part, coloured: GLB, OBJ or PLY.
         png: Where to write a picture of both.
         weights: Checkpoint folder (default: the weights that ship with the package).
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
     from geocaps.apps.encode import load
@@ -51,7 +53,7 @@ def parts(
             check_target(target, suffixes, inputs=(file,))
     if out is not None and surfaces is not None and out.resolve() == surfaces.resolve():
         raise UsageError(f"--out and --surfaces both name {out}: choose two names")
-    found = find(file, load(weights))
+    found = find(file, load(weights), drop_invalid=drop_invalid)
     written = []
     for target, save in ((out, found.save), (surfaces, found.save_surfaces), (png, found.save_png)):
         if target is not None:
@@ -72,6 +74,7 @@ def _record(found: Decomposition) -> dict[str, Any]:
     return {
         "file": found.name,
         "points": len(found.points),
+        "dropped": found.dropped,
         "faces": None if found.faces is None else len(found.faces),
         "feature_size": feature.shape[-1],
         "surface_points": found.surfaces.shape[1],

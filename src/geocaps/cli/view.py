@@ -19,6 +19,7 @@ def view(
     host: str = "127.0.0.1",
     port: Annotated[int | None, UNSET] = None,
     browser: bool = True,
+    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Look at objects, their parts and poses in a web page, turn them, align two, search an index.
@@ -36,6 +37,7 @@ def view(
         host: Address to serve at; 0.0.0.0 lets other machines in.
         port: Port to serve at; 8080 or, when that is taken, any free one unless given.
         browser: Open the page in the browser.
+        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output: the address, or what was exported.
     """
     if len(files) > 1 and export is not None:
@@ -47,14 +49,14 @@ def view(
 
     loaded = load(model)
     minimum = loaded.config.parts.parts
-    clouds = [file_cloud(path, minimum) for path in files]
+    clouds = [file_cloud(path, minimum, drop_invalid=drop_invalid) for path in files]
     if export is not None:
         from geocaps.viewer.export import export_page
 
         cloud = clouds[0] if clouds else embedded_cloud(EXAMPLE, minimum)
         size = export_page(export, loaded, cloud)
         if json:
-            print_json({"out": export, "object": cloud.name, "bytes": size})
+            print_json({"out": export, "object": cloud.name, "dropped": cloud.dropped, "bytes": size})
         else:
             console().print(f"wrote {export}: {cloud.name}, {size:,} bytes", markup=False)
         return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int16
 
-from geocaps.errors import DatasetError, GeocapsError, UsageError
+from geocaps.errors import DatasetError, DroppedPointsWarning, GeocapsError, UsageError
 from geocaps.points.datasets.base import SPLIT_NAMES
 from geocaps.points.datasets.folder import Item, class_names_of, labels_of, list_items, split_codes_of
 from geocaps.points.io import load_points
@@ -31,7 +32,7 @@ from geocaps.points.io.save import check_target
 from geocaps.points.whole import written_whole
 from geocaps.points.workers import Workers
 
-FORMAT = 1
+FORMAT = 2
 INT16_STEPS = 32767
 SCALE = np.float32(1 / INT16_STEPS)
 
@@ -53,6 +54,8 @@ class PackReport:
     points: int
     resumed: int
     skipped: list[Skipped]
+    dropped: int
+    """Points (of meshes: vertices) that were NaN or infinite, and were left out."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Entry:
     row: int | None
     checksum: int
     reason: str
+    dropped: int
 
 
 def pack(
@@ -74,13 +78,15 @@ def pack(
     points: int = 2048,
     seed: int = 0,
     workers: int | None = None,
+    drop_invalid: bool = False,
     overwrite: bool = False,
     on_file: Callable[[int, int], None] | None = None,
 ) -> PackReport:
     """Samples every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
 
     Each object is centred and scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is told of
-    progress. Files that cannot be read are skipped and reported. Without a single good file nothing is written.
+    progress. Files that cannot be read are skipped and reported, and so are those with points that are NaN or infinite
+    unless ``drop_invalid`` leaves these out. Without a single good file nothing is written.
     """
     _check_call(folder, output, points, seed, workers, overwrite)
     items = list_items(folder)
@@ -88,12 +94,13 @@ def pack(
         raise DatasetError(
             f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
         )
-    settings = {"format": FORMAT, "points": points, "seed": seed, "folder": str(folder.resolve())}
+    settings: dict[str, Any] = {"format": FORMAT, "points": points, "seed": seed, "folder": str(folder.resolve())}
+    settings["drop_invalid"] = drop_invalid
     partial = output.with_name(output.name + ".partial")
     with _writing(output, partial), Journal(partial, settings, restart=overwrite) as journal:
         todo = [item for item in items if not journal.has(item)]
         resumed = len(items) - len(todo)
-        processes = Workers(_work, (points, seed), on_death=_ended_its_process)
+        processes = Workers(_work, (points, seed, drop_invalid), on_death=_ended_its_process)
         for done, (item, outcome) in enumerate(processes.run(todo, workers), start=1):
             journal.add(item, outcome)
             if on_file is not None:
@@ -109,19 +116,30 @@ def pack(
             )
         _write(output, [item for item, _ in kept], journal.rows([entry for _, entry in kept]), points)
     journal.remove()
-    return PackReport(output, len(kept), points, resumed, skipped)
+    counts = [entry.dropped for _, entry in kept if entry.dropped]
+    if counts:
+        said = f"{sum(counts):,} points of {len(counts):,} files are NaN or infinite; they are left out"
+        warnings.warn(DroppedPointsWarning(said), stacklevel=2)
+    return PackReport(output, len(kept), points, resumed, skipped, sum(counts))
 
 
-def sample_unit(path: Path, points: int, seed: int) -> Int16[np.ndarray, "n 3"]:
+Sampled = tuple[Int16[np.ndarray, "n 3"], int]
+"""The points of a file, and how many of its points were left out."""
+
+
+def sample_unit(path: Path, points: int, seed: int, *, drop_invalid: bool = False) -> Sampled:
     """Points of one file, centred, scaled to the unit sphere, in steps of ``SCALE``."""
-    cloud = np.asarray(load_points(path, points, seed=seed).points, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DroppedPointsWarning)  # the report has them all together
+        loaded = load_points(path, points, seed=seed, drop_invalid=drop_invalid)
+    cloud = np.asarray(loaded.points, dtype=np.float64)
     if len(cloud) < points:
         raise DatasetError(f"it has {len(cloud)} points, fewer than the {points} asked for; give a smaller --points")
     centred = cloud - cloud.mean(0)
     radius = float(np.linalg.norm(centred, axis=1).max())
     if radius <= 1e-9 * max(1.0, float(np.abs(cloud).max())):
         raise DatasetError("all its points are at one place")
-    return np.round(centred * (INT16_STEPS / radius)).astype(np.int16)
+    return np.round(centred * (INT16_STEPS / radius)).astype(np.int16), loaded.dropped
 
 
 class Journal:
@@ -156,17 +174,17 @@ class Journal:
         entry = self.entries.get(item.object_id)
         return entry is not None and (entry.size, entry.modified) == (item.size, _modified(item))
 
-    def add(self, item: Item, outcome: Int16[np.ndarray, "n 3"] | str) -> None:
-        row, checksum, reason = None, 0, ""
+    def add(self, item: Item, outcome: Sampled | str) -> None:
+        row, checksum, reason, dropped = None, 0, "", 0
         if isinstance(outcome, str):
             reason = outcome
         else:
-            data = outcome.tobytes()
+            data, dropped = outcome[0].tobytes(), outcome[1]
             self._rows.write(data)
             self._rows.flush()
             row, checksum = self._next_row, zlib.crc32(data)
             self._next_row += 1
-        entry = Entry(item.object_id, item.size, _modified(item), row, checksum, reason)
+        entry = Entry(item.object_id, item.size, _modified(item), row, checksum, reason, dropped)
         self.entries[item.object_id] = entry
         self._lines.write(json.dumps(vars(entry)) + "\n")
         self._lines.flush()
@@ -241,9 +259,9 @@ def _modified(item: Item) -> int:
     return item.path.stat().st_mtime_ns
 
 
-def _work(item: Item, points: int, seed: int) -> Int16[np.ndarray, "n 3"] | str:
+def _work(item: Item, points: int, seed: int, drop_invalid: bool) -> Sampled | str:
     try:
-        return sample_unit(item.path, points, (seed + item.seed) % 2**32)
+        return sample_unit(item.path, points, (seed + item.seed) % 2**32, drop_invalid=drop_invalid)
     except (GeocapsError, OSError) as error:
         return str(error)
     except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason

@@ -37,6 +37,8 @@ class Item:
     """Bytes, about: what its results may take."""
     not_a_set: str = ""
     """Why a file that might be a data set is taken for a single cloud."""
+    drop_invalid: bool = False
+    """Whether points that are NaN or infinite are left out rather than refused."""
 
     def read(self) -> tuple[Source, str]:
         """What ``Model.encode`` takes, and the SHA-256 of the content."""

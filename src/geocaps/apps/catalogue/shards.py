@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,14 +21,14 @@ from geocaps.apps.catalogue.items import Item
 from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model
 from geocaps.apps.weights import Weights
-from geocaps.errors import GeocapsError
+from geocaps.errors import DroppedPointsWarning, GeocapsError
 
 Row = dict[str, Any]
 """Column → text, or an array of the same type and shape in every row (``labels`` alone has its own length)."""
 
 TEXT = ("name", "path", "content_sha256")
 RAGGED = "labels"
-COLUMNS = ("name", "path", "member", "points", *ENCODED, "content_sha256")
+COLUMNS = ("name", "path", "member", "points", "dropped", *ENCODED, "content_sha256")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def encode_items(items: Sequence[Item], weights: Weights) -> Shard:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        outcomes = [_outcome(model, item) for item in items]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DroppedPointsWarning)  # the column says how many
+            outcomes = [_outcome(model, item) for item in items]
     finally:
         torch.set_num_threads(threads)
     return Shard(
@@ -100,13 +103,15 @@ def _outcome(model: Model, item: Item) -> Row | Failure:
 
 def _row(model: Model, item: Item) -> Row:
     source, content = item.read()
-    found = encoded_columns(model.encode(source))
+    encoding = model.encode(source, drop_invalid=item.drop_invalid)
+    found = encoded_columns(encoding)
     labels = found["labels"]
     return {
         "name": np.str_(_text(item.name)),
         "path": np.str_(_text(item.path)),
         "member": np.int64(item.member),
         "points": np.int64(len(labels)),
+        "dropped": np.int64(encoding.cloud.dropped),
         **found,
         "labels": labels.astype(np.min_scalar_type(model.config.parts.parts - 1)),
         "content_sha256": np.str_(content),

@@ -27,7 +27,7 @@ class Adding:
         self._store = store
         self._model = model
         self._present: set[str] = set()  # ids of this call's objects that are in the index now
-        self._added = self._known = self._replaced = 0
+        self._added = self._known = self._replaced = self._dropped = 0
         self._skipped: list[Skipped] = []
 
     def run(self, entries: Sequence[Entry], on_object: Callable[[int, int], None] | None) -> AddReport:
@@ -39,7 +39,7 @@ class Adding:
                 self._store.tidy()
         if self._added or self._replaced:
             self._store.tidy()
-        return AddReport(self._added, self._known, self._replaced, tuple(self._skipped))
+        return AddReport(self._added, self._known, self._replaced, tuple(self._skipped), self._dropped)
 
     def _add(self, entries: Sequence[Entry]) -> None:
         labelled = [(label, entry) for entry in entries if (label := self._labelled(entry)) is not None]
@@ -76,6 +76,7 @@ class Adding:
                 continue
             labels.append(label)
             clouds.append(cloud)
+            self._dropped += cloud.dropped
             if sum(len(one.points) for one in clouds) > _BATCH_POINTS:
                 self._commit(labels, clouds)
                 labels, clouds = [], []

@@ -60,16 +60,17 @@ class Index:
         *,
         class_name: str | Sequence[str | None] | None = None,
         names: Sequence[str] | None = None,
+        drop_invalid: bool = False,
         on_object: Callable[[int, int], None] | None = None,
     ) -> AddReport:
         """Adds a folder (a class per sub-folder), files, clouds, a list of these, or a data set.
 
         What is in the index already, by its content, is not added again, so a call that was cut off is repeated to
         complete it. A file whose content has changed takes the place of what it was. Objects that cannot be read are
-        reported and left out. ``class_name`` is one for all or one for each; ``on_object(done, of)`` is told of
-        progress.
+        reported and left out. ``class_name`` is one for all or one for each; ``drop_invalid`` leaves out points
+        that are NaN or infinite, which are refused otherwise; ``on_object(done, of)`` is told of progress.
         """
-        entries = entries_of(source, class_name, names)
+        entries = entries_of(source, class_name, names, drop_invalid)
         if not self._store.exists():
             self._store.create(self._weights(), self.model.config.object.feature)
         self._check_weights()
@@ -83,24 +84,25 @@ class Index:
         rerank: int = RERANKED,
         class_name: str | None = None,
         path: str | None = None,
+        drop_invalid: bool = False,
     ) -> SearchResult:
         """The k objects most like a cloud (an array, a path, a mesh), each with the pose that brings it onto the cloud.
 
         Found by the distance of features; the ``rerank`` nearest ones are aligned with the cloud and put in order by
         their Chamfer distance (0: features alone, and poses from capsules). ``class_name`` is a class, ``path`` a
-        pattern with ``*`` and ``?`` over whole paths, as in ``"*/chairs/*"``.
+        pattern with ``*`` and ``?`` over whole paths, as in ``"*/chairs/*"``. ``drop_invalid`` is as in ``add``.
         """
         if k < 1 or rerank < 0:
             raise InvalidInputError(f"k must be at least 1 and rerank at least 0, not {k} and {rerank}")
         self._check_weights()
         model = self.model
-        checked = as_cloud(cloud, model.config.parts.parts, "the query")
+        checked = as_cloud(cloud, model.config.parts.parts, "the query", drop_invalid=drop_invalid)
         encoding = model.encode(checked.points)
         query = make_row(model, Label("", checked.name, None, None), encoding)
         found = self._store.nearest(query.feature, max(k, rerank), Filter(class_name, path))
         viewpoints = encoding.parse.candidates[0, encoding.parse.valid[0]]
         hits = _placed(Placer(query, viewpoints), found, rerank)[:k]
-        return SearchResult(checked.name, tuple(hits), user_points(query))
+        return SearchResult(checked.name, tuple(hits), user_points(query), checked.dropped)
 
     def remove(
         self, *, class_name: str | None = None, path: str | None = None, ids: Sequence[str] | None = None

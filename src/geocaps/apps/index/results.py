@@ -51,6 +51,8 @@ class SearchResult(Sequence[Hit]):
     hits: tuple[Hit, ...]
     points: Float64[np.ndarray, "n 3"] = field(repr=False)
     """Some points of the query, in its own coordinates and units."""
+    dropped: int = field(default=0, repr=False)
+    """Points of the query that were NaN or infinite, and were left out."""
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -136,6 +138,8 @@ class AddReport:
     replaced: int
     """Objects taken out because their files have other content now."""
     skipped: tuple[Skipped, ...]
+    dropped: int = 0
+    """Points of the added objects that were NaN or infinite, and were left out."""
 
     def __repr__(self) -> str:
         text = f"{self.added} added, {self.known} already there"

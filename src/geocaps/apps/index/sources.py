@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from geocaps.errors import InvalidInputError
 from geocaps.points.datasets import PointDataset
 from geocaps.points.datasets.base import UNLABELLED
 from geocaps.points.datasets.folder import list_items
+
+Reader = Callable[[Source, int, str], Cloud]
+"""``as_cloud``, with or without points that are NaN."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,13 @@ class Entry:
 
 
 def entries_of(
-    source: Source | PointDataset, class_name: str | Sequence[str | None] | None, names: Sequence[str] | None
+    source: Source | PointDataset,
+    class_name: str | Sequence[str | None] | None,
+    names: Sequence[str] | None,
+    drop_invalid: bool,
 ) -> list[Entry]:
     """Every object of ``source``, called and classed as asked; without that, by its files and folders."""
-    found = _expanded(source)
+    found = _expanded(source, partial(as_cloud, drop_invalid=drop_invalid))
     if class_name is not None:
         classes = [class_name] * len(found) if isinstance(class_name, str) else class_name
         found = [replace(one, class_name=label) for one, label in _paired(found, classes, "class_name")]
@@ -50,57 +57,57 @@ def _paired(found: list[Entry], values: Sequence[str | None], what: str) -> list
     return list(zip(found, values, strict=True))
 
 
-def _expanded(source: Source | PointDataset) -> list[Entry]:
+def _expanded(source: Source | PointDataset, read: Reader) -> list[Entry]:
     if isinstance(source, PointDataset):
-        return [_of_dataset(source, index) for index in range(len(source))]
+        return [_of_dataset(source, index, read) for index in range(len(source))]
     if isinstance(source, (list, tuple)):
-        return [entry for one in source for entry in _expanded(one)]
+        return [entry for one in source for entry in _expanded(one, read)]
     if isinstance(source, (str, os.PathLike)):
-        return _of_path(Path(source))
+        return _of_path(Path(source), read)
     if getattr(source, "ndim", 2) == 3:
-        return [_of_array(one) for one in source]
-    return [_of_array(source)]
+        return [_of_array(one, read) for one in source]
+    return [_of_array(source, read)]
 
 
-def _of_path(path: Path) -> list[Entry]:
+def _of_path(path: Path, read: Reader) -> list[Entry]:
     if not path.exists():
         raise InvalidInputError(f"{path} does not exist: check the name and the folder")
     if not path.is_dir():
-        return [_of_file(path, path.name, None)]
+        return [_of_file(path, path.name, None, read)]
     items = list_items(path)
     if not items:
         raise InvalidInputError(f"{path} holds no meshes or point clouds: nothing could be added")
-    return [_of_file(item.path, item.object_id, item.class_name) for item in items]
+    return [_of_file(item.path, item.object_id, item.class_name, read) for item in items]
 
 
-def _of_file(path: Path, name: str, class_name: str | None) -> Entry:
+def _of_file(path: Path, name: str, class_name: str | None, read: Reader) -> Entry:
     return Entry(
         name=name,
         path=Path(os.path.abspath(path)).as_posix(),
         class_name=class_name,
         digest=lambda: _file_digest(path),
-        cloud=lambda minimum: as_cloud(path, minimum, name),
+        cloud=lambda minimum: read(path, minimum, name),
     )
 
 
-def _of_array(source: Source) -> Entry:
+def _of_array(source: Source, read: Reader) -> Entry:
     return Entry(
         name=None,
         path=None,
         class_name=None,
-        digest=lambda: _points_digest(as_cloud(source, 0, "the cloud")),
-        cloud=lambda minimum: as_cloud(source, minimum, "the cloud"),
+        digest=lambda: _points_digest(read(source, 0, "the cloud")),
+        cloud=lambda minimum: read(source, minimum, "the cloud"),
     )
 
 
-def _of_dataset(dataset: PointDataset, index: int) -> Entry:
+def _of_dataset(dataset: PointDataset, index: int, read: Reader) -> Entry:
     label, name = dataset.labels[index], dataset.object_ids[index]
     return Entry(
         name=name,
         path=None,
         class_name=None if label == UNLABELLED else dataset.class_names[label],
-        digest=lambda: _points_digest(as_cloud(dataset.points(index), 0, name)),
-        cloud=lambda minimum: as_cloud(dataset.points(index), minimum, name),
+        digest=lambda: _points_digest(read(dataset.points(index), 0, name)),
+        cloud=lambda minimum: read(dataset.points(index), minimum, name),
     )
 
 
