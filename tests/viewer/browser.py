@@ -19,8 +19,9 @@ from geocaps.viewer.saving import png_bytes
 from geocaps.viewer.server import Viewer
 from geocaps.viewer.shared import Shared
 
-WIDTH, HEIGHT = 1100, 600
-WAIT = 60.0
+WIDTH, HEIGHT = 900, 400
+"""Small: without a graphics card every pixel costs time."""
+WAIT = 120.0
 """Seconds that a slow machine may take for anything."""
 # WebGL by the processor: there is no graphics card where tests run.
 _ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -29,7 +30,7 @@ _NEWER_STATE = """revision => {
     const state = panel ? JSON.parse(panel.textContent) : {};
     return state.revision > revision ? state : null;
 }"""
-_SIDE = 400
+_SIDE = 300
 _AWAY = 4.0
 _FIELD = 2 * np.arctan(1.06 / _AWAY)
 """An object has radius 1; its title stands at 1.15."""
@@ -120,15 +121,10 @@ class Person:
         """
         if at is None:
             camera = self.server.client.camera
-            seen = self.server.picture(camera.image_height, camera.image_width)
+            seen = self.server.picture(camera.image_height, camera.image_width, WAIT)
         else:
-            seen = self.server.picture(
-                _SIDE,
-                _SIDE,
-                position=at + np.array([0, 0, _AWAY]),
-                wxyz=_FROM_THE_FRONT,
-                fov=2 * np.arctan(1.06 / _AWAY),
-            )
+            position = at + np.array([0, 0, _AWAY])
+            seen = self.server.picture(_SIDE, _SIDE, WAIT, position=position, wxyz=_FROM_THE_FRONT, fov=_FIELD)
         return np.asarray(Image.open(io.BytesIO(png_bytes(seen))))
 
     def sent(self, name: str, what: str = "points") -> np.ndarray:

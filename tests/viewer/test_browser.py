@@ -98,8 +98,8 @@ def test_a_picture_is_of_all_that_was_sent(person):
     for on in (False, True):
         with page.lock:
             page.object.switches["colors"].value = on
-            at_once = page.picture(200, 200)
-        np.testing.assert_array_equal(page.picture(200, 200), at_once)
+            at_once = page.picture(200, 200, WAIT)
+        np.testing.assert_array_equal(page.picture(200, 200, WAIT), at_once)
 
 
 def test_the_algorithm_can_be_watched(person):

@@ -160,7 +160,7 @@ class Page:
 
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def picture(self, height: int, width: int, **camera: Any) -> np.ndarray:
+    def picture(self, height: int, width: int, timeout: float = _PNG_WAIT, **camera: Any) -> np.ndarray:
         """What the browser draws ``[h, w, 4]``, once it has drawn all that was sent: from where it looks, or elsewhere.
 
         The browser answers in the order in which it was asked, so its first answer acknowledges what was sent before.
@@ -168,12 +168,11 @@ class Page:
         """
         with self.lock:
             try:
-                self.client.get_render(*_ACKNOWLEDGED, timeout=_PNG_WAIT)
-                return self.client.get_render(height, width, transport_format="png", timeout=_PNG_WAIT, **camera)
+                self.client.get_render(*_ACKNOWLEDGED, timeout=timeout)
+                return self.client.get_render(height, width, transport_format="png", timeout=timeout, **camera)
             except TimeoutError:
-                raise InvalidInputError(
-                    "the browser sent no picture: bring its window to the front, try again"
-                ) from None
+                sentence = "the browser sent no picture: bring its window to the front, try again"
+                raise InvalidInputError(sentence) from None
 
     def _save_png(self) -> None:
         camera = self.client.camera

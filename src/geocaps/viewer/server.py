@@ -43,6 +43,9 @@ class Viewer:
         self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         self.server.scene.world_axes.visible = False
         self.server.scene.set_up_direction("+y")
+        # viser's picture of surroundings comes after what it lights, and costs seconds without a graphics card.
+        self.server.scene.configure_environment_map(None)
+        self.server.scene.add_light_hemisphere("/light", ground_color=(200, 200, 200), intensity=2.0)
         self.server.initial_camera.up = (0.0, 1.0, 0.0)
         self.server.initial_camera.position = EYE
         self.server.initial_camera.look_at = (0.0, 0.0, 0.0)
