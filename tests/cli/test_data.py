@@ -76,6 +76,32 @@ def test_info_shows_problems_to_people_too(capsys, tmp_path):
     assert "and 20 more" in out
 
 
+@pytest.mark.parametrize("command", [["data", "info"], ["info"]])
+def test_info_of_a_single_file(capsys, tmp_path, meshes, command):
+    points = np.vstack([np.random.default_rng(0).random((50, 3)), np.full((2, 3), np.nan), [[30, 0, 0]] * 2])
+    np.savetxt(tmp_path / "scan.xyz", points)
+    np.savez(tmp_path / "one.npz", points=points)
+    for file in (tmp_path / "scan.xyz", tmp_path / "one.npz"):
+        assert run([*command, str(file), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["file"]
+        assert (found["kind"], found["points"], found["faces"]) == ("cloud", 54, 0)
+        assert (found["not_finite"], found["duplicates"], found["stray"], found["units"]) == (2, 1, 2, None)
+    assert run([*command, str(tmp_path / "scan.xyz")]) == 0
+    said = capsys.readouterr().out
+    for line in ("54 points", "not stated in the file", "2 (NaN or infinite)", "2 (more than 3 times as far from the"):
+        assert line in said
+    assert run([*command, str(meshes / "box" / "a.off")]) == 0
+    said = capsys.readouterr().out
+    for line in ("OFF, a mesh", "8 vertices, 12 faces", "extent       1 x 2 x 1"):
+        assert line in said
+
+
+def test_a_single_file_has_no_splits(capsys, meshes):
+    code, _, err = call(capsys, "info", meshes / "box" / "a.off", "--split", "train")
+    assert code == 2
+    assert "is a single mesh" in err
+
+
 def test_info_of_nothing(capsys, tmp_path):
     code, out, err = call(capsys, "info", tmp_path / "nowhere.npz", "--json")
     assert code == 1

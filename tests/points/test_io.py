@@ -1,15 +1,28 @@
 """Files of every format, there and back."""
 
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
+import laspy
 import numpy as np
 import pytest
 import trimesh
 from io_files import gltf_tree, make_box, make_points, ply_bytes, write_glb
 
 from geocaps.errors import InvalidInputError
-from geocaps.points.io import SUFFIXES, PointCloud, is_supported, load_points, sample_surface, save_points
+from geocaps.points.io import (
+    SUFFIXES,
+    PointCloud,
+    describe,
+    is_supported,
+    limits,
+    load_points,
+    sample_surface,
+    save_points,
+)
+from geocaps.points.io.load import report_of
 
 
 def distance_to_box(points):
@@ -264,3 +277,45 @@ def test_clouds_and_ply_meshes_are_read_without_the_slow_libraries(io_folder):
         "slow = {'torch', 'trimesh', 'h5py', 'scipy', 'rich', 'matplotlib'} & sys.modules.keys(); assert not slow, slow"
     )
     subprocess.run([sys.executable, "-c", code, *(str(io_folder / name) for name in names)], check=True)
+
+
+def test_a_file_is_described_as_it_is(tmp_path):
+    points = np.vstack([make_points(), make_points()[:5], [[np.nan, 0, 0]], [[0, 0, 99]]])
+    colors = np.full((len(points), 3), 7, np.uint8)
+    for name in ("a.ply", "a.pcd"):
+        save_points(tmp_path / name, points, colors=colors)
+        found = describe(tmp_path / name)
+        assert (found.kind, found.format, found.objects) == ("cloud", name[2:].upper(), 1)
+        assert (found.points, found.faces, found.duplicates, found.not_finite, found.stray) == (207, 0, 5, 1, 1)
+        assert (found.units, found.extras) == (None, ("colours",))
+        np.testing.assert_allclose(found.highest, np.nanmax(points, axis=0), rtol=1e-6)
+        np.testing.assert_allclose(found.extent, np.nanmax(points, axis=0) - np.nanmin(points, axis=0), rtol=1e-6)
+    np.save(tmp_path / "a.npy", np.full((3, 3), np.nan))
+    found = describe(tmp_path / "a.npy")
+    assert (found.points, found.not_finite, found.lowest, found.extent, found.stray) == (3, 3, None, None, 0)
+
+
+def test_nothing_is_stray_in_shapes_of_any_proportion():
+    random = np.random.default_rng(0)
+    for points in (random.random((500, 3)) * [100, 1, 1], random.normal(size=(500, 3)), np.ones((50, 3))):
+        assert report_of(Path(__file__), limits.cloud(points)).stray == 0
+
+
+def test_units_and_attributes_are_told_where_the_file_states_them(tmp_path, io_folder):
+    glb = describe(io_folder / "box.glb")
+    assert (glb.kind, glb.faces, glb.units) == ("mesh", 12, "metres")
+    assert describe(io_folder / "box.obj").units is None
+    assert describe(io_folder / "wide.npy").extras == ("3 more columns",)
+    assert describe(io_folder / "counted.pts").extras == ("4 more columns",)
+    (tmp_path / "n.obj").write_text("v 0 0 0 1 0 0\nv 1 0 0 1 0 0\nv 0 1 0 1 0 0\nvn 0 0 1\nf 1//1 2//1 3//1\n")
+    assert describe(tmp_path / "n.obj").extras == ("colours", "normals")
+    wkt = 'PROJCS["a",GEOGCS["b",UNIT["degree",0.0174]],UNIT["US survey foot",0.3048006]]'
+    keys = struct.pack("<12H", 1, 1, 0, 2, 1024, 0, 1, 1, 3076, 0, 1, 9001)
+    for record, content, units in ((2112, wkt.encode(), "US survey feet"), (34735, keys, "metres"), (7, b"", None)):
+        scan = laspy.LasData(laspy.LasHeader(point_format=3, version="1.2"))
+        scan.header.vlrs.append(laspy.VLR("LASF_Projection", record, record_data=content))
+        scan.x, scan.y, scan.z = make_points().T.astype(np.float64)
+        scan.red = np.arange(200)
+        scan.write(tmp_path / "a.las")
+        found = describe(tmp_path / "a.las")
+        assert (found.units, found.extras) == (units, ("colours",))

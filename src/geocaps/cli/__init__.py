@@ -91,7 +91,9 @@ VERBS: dict[str, Verb | dict[str, Verb]] = {
         ),
     },
     "data": {
-        "info": Verb("data", "info", "What a data set holds, and what is wrong with it."),
+        "info": Verb(
+            "data", "info", "What a data set holds, and what is wrong with it; or what a single cloud or mesh is."
+        ),
         "pack": Verb("data", "pack", "Sample a folder of meshes or clouds into one .npz data set."),
         "download": Verb(
             "data", "download", "Fetch a public data set, or say how to get it; without a name, list the known ones."

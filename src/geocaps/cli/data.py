@@ -20,18 +20,32 @@ if TYPE_CHECKING:
 
 
 def info(source: Positional[str], /, *, split: Annotated[str | None, UNSET] = None, json: bool = False) -> None:
-    """What a data set holds, and what is wrong with it.
+    """What a data set holds, and what is wrong with it; or what a single cloud or mesh is.
 
     Counts per class, points per object, extents, and problems: points that are not finite, empty or constant clouds,
-    duplicated objects, labels out of range, files that cannot be read. Every object is read once.
+    duplicated objects, labels out of range, files that cannot be read. Every object is read once. Of a
+    single file: points, faces, extents, units if known, duplicated, invalid and stray points.
 
     Example:  geocaps data info my_meshes/     or     geocaps data info furniture --json
 
     Args:
-        source: "shapes", "furniture", an .npz, an HDF5 file, a folder of HDF5 files, or a folder of meshes and clouds.
+        source: "shapes", "furniture", an .npz, HDF5, a folder of HDF5 files or of meshes and clouds, or one of these.
         split: Only this split: train, val or test.
         json: One JSON object on standard output.
     """
+    if source not in ("shapes", "furniture") and Path(source).is_file():
+        from geocaps.apps.about import about_file
+        from geocaps.cli.info import file_lines
+
+        single = about_file(source)
+        if single.kind != "data set":
+            if split is not None:
+                raise UsageError(f"--split is for data sets, and {source} is a single {single.kind}")
+            if json:
+                print_json({"file": asdict(single)})
+            else:
+                _say(console(), "\n".join(file_lines(single)))
+            return
     from geocaps.points.datasets import survey
 
     with progress_bar() as (progress, task):

@@ -1,7 +1,16 @@
 """Files to points and back: meshes, scans, text columns and arrays, with damaged and hostile files refused."""
 
-from geocaps.points.io.load import SUFFIXES, PointCloud, finite_only, is_supported, load_points
+from geocaps.points.io.load import SUFFIXES, PointCloud, describe, finite_only, is_supported, load_points
 from geocaps.points.io.save import save_points
 from geocaps.points.io.surface import sample_surface
 
-__all__ = ["SUFFIXES", "PointCloud", "finite_only", "is_supported", "load_points", "sample_surface", "save_points"]
+__all__ = [
+    "SUFFIXES",
+    "PointCloud",
+    "describe",
+    "finite_only",
+    "is_supported",
+    "load_points",
+    "sample_surface",
+    "save_points",
+]

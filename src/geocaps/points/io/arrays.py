@@ -34,7 +34,7 @@ def read_npy(path: Path) -> Geometry:
     shape, dtype = _npy_header(stream)
     _check_array(shape, dtype, "the array")
     limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), "the points that the header declares")
-    return limits.cloud(npy_format.read_array(io.BytesIO(data), allow_pickle=False)[:, :3])
+    return _cloud(npy_format.read_array(io.BytesIO(data), allow_pickle=False))
 
 
 def read_npz(path: Path) -> Geometry:
@@ -59,7 +59,7 @@ def read_npz(path: Path) -> Geometry:
         limits.check_expansion(info.file_size, info.compress_size)
         limits.check_present(_nbytes(shape, dtype), info.file_size, f"the array '{name[:40]}'")
         # The size in the directory, checked above, is all that a member can give.
-        return limits.cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)[:, :3])
+        return _cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -78,6 +78,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), f"the array '{name[:40]}'")
             found[name] = npy_format.read_array(io.BytesIO(data), allow_pickle=False)
     return found
+
+
+def _cloud(table: np.ndarray) -> Geometry:
+    more = table.shape[1] - 3
+    return limits.cloud(table[:, :3], [f"{more} more columns"] if more else [])
 
 
 def _opened_npz(path: Path) -> zipfile.ZipFile:
@@ -107,7 +112,7 @@ def read_hdf5(path: Path) -> Geometry:
             raise ValueError(f"the dataset '{name[:40]}' is packed with a plug-in, which is not loaded")
         limits.check_expansion(_nbytes(chosen.shape, chosen.dtype), chosen.id.get_storage_size())
         limits.check_expansion(_nbytes(chosen.chunks or (), chosen.dtype), size)
-        return limits.cloud(chosen[:, :3])
+        return _cloud(chosen[:])
 
 
 def _opened_hdf5(path: Path) -> h5py.File:

@@ -66,6 +66,82 @@ class PointCloud:
     """Points (or vertices) of the file that are NaN or infinite, and were left out."""
 
 
+@dataclass(frozen=True)
+class FileReport:
+    """What a file of points holds, as it is, and what a user of it should know."""
+
+    path: str
+    format: str
+    bytes: int
+    kind: str
+    """``cloud``, ``mesh`` or ``data set``: of the last, all but `objects` is of its first object."""
+    objects: int
+    points: int
+    """Points of a cloud, vertices of a mesh."""
+    faces: int
+    lowest: list[float] | None
+    highest: list[float] | None
+    """Bounds of the finite points; None without any."""
+    extent: list[float] | None
+    """Lengths along x, y and z."""
+    units: str | None
+    """The unit of length, where the file or its format states one."""
+    duplicates: int
+    """Points that lie exactly where another one does, each place counted once less than it has points."""
+    not_finite: int
+    """Points with a coordinate that is NaN or infinite."""
+    stray: int
+    """Points far from all others, by :data:`STRAY_RULE`."""
+    extras: tuple[str, ...]
+    """What else the file says of its points; it is not used."""
+
+
+STRAY_REACH, STRAY_SHARE = 3.0, 0.95
+STRAY_RULE = "more than 3 times as far from the median of the points as 95 % of them"
+
+
+def describe(path: str | os.PathLike) -> FileReport:
+    """What a file holds, read whole and unchanged: points that `load_points` refuses are counted."""
+    return report_of(Path(path), read_geometry(Path(path)))
+
+
+def report_of(path: Path, geometry: Geometry, data_set_of: int | None = None) -> FileReport:
+    """The report of a geometry that came from a file; of the first of so many objects, when that file is a data set."""
+    points = geometry.vertices[np.isfinite(geometry.vertices).all(axis=1)].astype(np.float64)
+    low, high = (points.min(axis=0), points.max(axis=0)) if len(points) else (None, None)
+    is_mesh = geometry.faces is not None
+    return FileReport(
+        path=str(path),
+        format=path.suffix[1:].upper(),
+        bytes=path.stat().st_size,
+        kind="data set" if data_set_of is not None else "mesh" if is_mesh else "cloud",
+        objects=1 if data_set_of is None else data_set_of,
+        points=len(geometry.vertices),
+        faces=0 if geometry.faces is None else len(geometry.faces),
+        lowest=None if low is None else low.tolist(),
+        highest=None if high is None else high.tolist(),
+        extent=None if low is None or high is None else (high - low).tolist(),
+        units=geometry.units,
+        duplicates=_duplicates(points),
+        not_finite=len(geometry.vertices) - len(points),
+        stray=_stray(points),
+        extras=geometry.extras,
+    )
+
+
+def _duplicates(points: Float[np.ndarray, "n 3"]) -> int:
+    ordered = points[np.lexsort(points.T)]
+    return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
+
+
+def _stray(points: Float[np.ndarray, "n 3"]) -> int:
+    if len(points) == 0:
+        return 0
+    with np.errstate(over="ignore", invalid="ignore"):  # of coordinates near the largest number
+        distance = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    return int((distance > STRAY_REACH * np.quantile(distance, STRAY_SHARE)).sum())
+
+
 def is_supported(path: str | os.PathLike) -> bool:
     """Whether the name of the file ends as `load_points` can read."""
     return Path(path).suffix.lower() in SUFFIXES
