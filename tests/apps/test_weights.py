@@ -4,10 +4,15 @@ import hashlib
 from importlib.resources import files
 
 import numpy as np
+import pytest
 import torch
 
 import geocaps
+from geocaps.evaluation.encoding import encode_all
+from geocaps.evaluation.protocols import alignment_scope, measure
+from geocaps.evaluation.views import Views
 from geocaps.points.synthetic import basic_shape, make_shape
+from geocaps.se3 import Pose
 
 SHA256 = "ec0b31f1762235276f1af7183dbc0d5bc0b7c5f535137784ab6414e4f1355671"
 GOLDEN = {
@@ -15,6 +20,11 @@ GOLDEN = {
     "airplane": [-0.6208, -0.3273, -0.0001, 0.8280],
     "mug": [0.7786, -0.4974, -0.3216, -0.1135],
 }
+
+
+@pytest.fixture(scope="module")
+def model():
+    return geocaps.load()
 
 
 def sample(name, seed=0, count=1024):
@@ -28,37 +38,77 @@ def test_checksum_and_size():
     assert "ShapeNet" in (files("geocaps") / "weights" / "default" / "card.md").read_text()
 
 
-def test_golden_encodings():
-    model = geocaps.load()
+def test_golden_encodings(model):
     for name, expected in GOLDEN.items():
         found = model.encode(sample(name))
         np.testing.assert_allclose(found.feature[:4], expected, atol=2e-3, rtol=2e-3)
 
 
-def test_part_surfaces_explain_the_points():
-    """One-layer Chamfer, far below that of an untrained layer."""
-    model = geocaps.load()
-    for name in GOLDEN:
+def test_part_surfaces_explain_the_points(model):
+    """One-layer Chamfer: measured 0.0027, 0.0011 and 0.0051."""
+    for name, most in (("chair", 0.0030), ("airplane", 0.0013), ("mug", 0.0056)):
         cloud = sample(name)
         surface = model.encode(cloud).reconstruct("parts").points.reshape(-1, 3)
         square = ((cloud[:, None] - surface[None]) ** 2).sum(-1)
-        assert square.min(axis=0).mean() + square.min(axis=1).mean() < 0.01
+        assert square.min(axis=0).mean() + square.min(axis=1).mean() < most, name
 
 
-def test_two_samplings_of_an_object_are_found_again_and_seen_alike():
-    model = geocaps.load()
-    names = ["airplane", "bottle", "car", "chair", "guitar", "hammer", "lamp", "mug", "sofa", "toilet"]
-    first = model.encode_many([sample(name, 1) for name in names])
-    second = model.encode_many([sample(name, 2) for name in names])
-    nearest = np.linalg.norm(second.feature[:, None] - first.feature, axis=-1).argmin(axis=1)
-    assert float(np.mean(nearest == np.arange(len(names)))) >= 0.8
-    asymmetric = [names.index(name) for name in ("airplane", "car", "chair", "mug", "sofa", "toilet")]
-    angles = np.degrees(first.pose.angle_to(second.pose))[asymmetric]
-    assert (angles < 15).mean() >= 0.6
+FLOORS = {
+    # Measured: 24 of 30 aligned to 15°, median error 0.0093, 46 of 46 found.
+    "shapes": {"within_15": 23 / 30, "rae_median": 0.011, "top1": 45 / 46},
+    # Measured: 27 of 31 aligned to 15°, median error 0.0096, 171 of 175 found.
+    "furniture": {"within_15": 26 / 31, "rae_median": 0.012, "top1": 169 / 175},
+}
 
 
-def test_what_looks_alike_another_way_round_is_said():
-    model = geocaps.load()
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FLOORS)
+def test_two_samplings_of_an_object_are_found_again_and_seen_alike(model, name):
+    """``geocaps eval --protocol resampled``, with room for one or two objects: another processor rounds otherwise."""
+    dataset = geocaps.datasets.load(name, per_class=2) if name == "shapes" else geocaps.datasets.load(name)
+    views = Views(dataset, 1024, seed=0)
+    first = encode_all(model, [views.first(index) for index in range(len(views))])
+    figures = measure(model, views, first, "resampled").summary(dataset, alignment_scope(dataset))
+    assert figures["within_15"] >= FLOORS[name]["within_15"] - 1e-9
+    assert figures["rae_median"] <= FLOORS[name]["rae_median"]
+    assert figures["top1"] >= FLOORS[name]["top1"] - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [300, 1024])
+@pytest.mark.parametrize("name", ["shapes", "furniture"])
+def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
+    """Poses move with the points and features stay, to 1e-3; the order of the points changes no bit.
+
+    Where two parts nearly tie for a point, rounding moves its share: a few of the part poses differ by up to 0.008.
+    """
+    dataset = geocaps.datasets.load(name, per_class=1) if name == "shapes" else geocaps.datasets.load(name)
+    dataset = dataset if name == "shapes" else dataset.subset(range(0, len(dataset), 6))
+    draws = torch.Generator().manual_seed(0)
+    clouds = [dataset.samplings(index, count, 1, draws)[0].numpy() for index in range(len(dataset))]
+    wxyz, shifts = Pose.random(len(clouds), generator=draws).wxyz, torch.randn(len(clouds), 3, generator=draws)
+    motion = geocaps.Similarity.from_wxyz(wxyz.numpy(), shifts.numpy())
+    order = torch.randperm(count, generator=draws).numpy()
+    seen = model.encode_many(clouds)
+    moved = model.encode_many([motion[i].apply(cloud).astype(np.float32) for i, cloud in enumerate(clouds)])
+    shuffled = model.encode_many([cloud[order] for cloud in clouds])
+
+    np.testing.assert_allclose(moved.pose.matrix(), (motion @ seen.pose).matrix(), atol=1e-3, rtol=0)
+    np.testing.assert_allclose(moved.feature, seen.feature, atol=1e-3, rtol=0)
+    np.testing.assert_allclose(moved.confidence, seen.confidence, atol=1e-3, rtol=0)
+    pairs = list(zip(seen, moved, strict=True))
+    parts = [(motion[i] @ a.parts.pose).matrix() - b.parts.pose.matrix() for i, (a, b) in enumerate(pairs)]
+    off = np.abs(np.stack(parts)).max(axis=(-2, -1))
+    assert off.max() < 0.02
+    assert (off < 1e-3).mean() > 0.99
+
+    np.testing.assert_array_equal(shuffled.feature, seen.feature)
+    np.testing.assert_array_equal(shuffled.pose.matrix(), seen.pose.matrix())
+    for a, b in zip(seen, shuffled, strict=True):
+        np.testing.assert_array_equal(a.labels[order], b.labels)
+
+
+def test_what_looks_alike_another_way_round_is_said(model):
     for name in ("sphere", "cylinder", "cube", "square_table"):
         cloud = basic_shape(name).sample(1024, torch.Generator().manual_seed(0)).points.numpy()
         assert model.encode(cloud).ambiguous, name
