@@ -133,7 +133,8 @@ class Person:
 
     @property
     def message(self) -> str:
-        return self.page.locator("#geocaps-message").first.text_content() or ""
+        """What the page says, nothing before it is there."""
+        return next(iter(self.page.locator("#geocaps-message").all_text_contents()), "")
 
     def wait_for_message(self, part: str) -> str:
         self.page.locator("#geocaps-message", has_text=part).first.wait_for()
