@@ -107,7 +107,7 @@ def sampled(shape: Shape, seed: int = 0) -> Tensor:
 
 
 def in_model_frame(model: geocaps.Model, points: Tensor) -> Tensor:
-    return model.prepare(model.encode(points).cloud)[0]
+    return model.prepare(model.encode(points).cloud)[0].float()
 
 
 def draw_frames(axes: object, matrices: Float[np.ndarray, "k 4 4"], length: float) -> None:

@@ -44,7 +44,7 @@ def test_random_starts_are_several_and_repeat(session):
 def test_viewpoints_stand_around_the_object(session):
     frames = viewpoint_frames(session.now.voting(8, seed=0)[0])
     away = (frames.translation - session.now.model_points.mean(dim=0)).norm(dim=-1)
-    torch.testing.assert_close(away, torch.full((8,), 1.25), atol=1e-3, rtol=0)
+    torch.testing.assert_close(away, torch.full((8,), 1.25, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
 def test_the_papers_model_that_scores_no_starts_can_be_watched(chair):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from geocaps.apps.alignment.search import MINIMUM_POINTS, Match, search
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
-from geocaps.points.sampling import evenly, reduced
+from geocaps.points.sampling import evenly, thinned
 from geocaps.similarity import Similarity
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Alignment(Placed):
     """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
     shown: tuple[Float64[np.ndarray, "k 3"], Float64[np.ndarray, "l 3"]]
     """Some points of A and of B as they came, for a picture."""
+    dropped: tuple[int, int] = (0, 0)
+    """Points of A and of B that were NaN or infinite, and were left out."""
 
     def __repr__(self) -> str:
         translation = ", ".join(f"{value:.6g}" for value in self.pose.translation.tolist())
@@ -88,10 +90,19 @@ class Alignment(Placed):
             confidence=self.confidence,
             alternatives=[Alternative(pose.inverse(), confidence) for pose, confidence in self.alternatives],
             shown=(self.shown[1], self.shown[0]),
+            dropped=(self.dropped[1], self.dropped[0]),
         )
 
 
-def align(a: Source, b: Source, *, refine: bool = True, scale: bool = False, model: Model | None = None) -> Alignment:
+def align(
+    a: Source,
+    b: Source,
+    *,
+    refine: bool = True,
+    scale: bool = False,
+    model: Model | None = None,
+    drop_invalid: bool = False,
+) -> Alignment:
     """The pose ``T_b_a`` that lays cloud A on cloud B.
 
     Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the principal axes add four
@@ -101,12 +112,15 @@ def align(a: Source, b: Source, *, refine: bool = True, scale: bool = False, mod
 
     ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds the scale too,
     starting from the ratio of the clouds' spreads: it needs clouds that both show most of the object.
+    ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
     """
-    first, second = _checked(a, "the first cloud"), _checked(b, "the second cloud")
+    first, second = _checked(a, "the first cloud", drop_invalid), _checked(b, "the second cloud", drop_invalid)
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
     if _key(second) < _key(first):
-        return _align(second, first, refine, scale, model).inverse()
-    return _align(first, second, refine, scale, model)
+        found = _align(second, first, refine, scale, model).inverse()
+    else:
+        found = _align(first, second, refine, scale, model)
+    return replace(found, dropped=(first.dropped, second.dropped))
 
 
 @dataclass(frozen=True)
@@ -116,11 +130,11 @@ class _Prepared:
     points: Float64[np.ndarray, "n 3"]
     center: Float64[np.ndarray, "3"]
     spread: float
-    name: str
+    dropped: int
 
 
-def _checked(source: Source, name: str) -> _Prepared:
-    cloud = as_cloud(source, 0, name)
+def _checked(source: Source, name: str, drop_invalid: bool) -> _Prepared:
+    cloud = as_cloud(source, 0, name, drop_invalid=drop_invalid)
     if len(cloud.points) < MINIMUM_POINTS:
         raise InvalidInputError(
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
@@ -128,12 +142,12 @@ def _checked(source: Source, name: str) -> _Prepared:
     points = _sampled(cloud)
     require_extent(points, cloud.name)
     center = points.mean(axis=0)
-    return _Prepared(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.name)
+    return _Prepared(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
 
 
 def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
     """At most as many points as are used, each place once, in an order that does not depend on the given one."""
-    points = cloud.points[reduced(cloud.points, POLISH_POINTS)].astype(np.float64)
+    points = cloud.points[thinned(cloud.points, POLISH_POINTS)].astype(np.float64)
     _, first = np.unique(points, axis=0, return_index=True)
     return points[np.sort(first)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float64
 from torch import Tensor
 
 from geocaps.apps.clouds import Cloud, Source, as_cloud, require_extent
@@ -34,38 +34,41 @@ class Model:
     def config(self) -> ModelConfig:
         return self.network.config
 
-    def encode(self, source: Source) -> Encoding:
+    def encode(self, source: Source, *, drop_invalid: bool = False) -> Encoding:
         """Capsules of one cloud: an array or tensor ``[N, 3]``, a path, a trimesh.
 
         Deterministic, blind to the order of the points, and equivariant: a turned and moved cloud gives the turned and
         moved poses and the same features. Clouds of more points than the model takes are sampled down first.
+        ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
         """
         if isinstance(source, (list, tuple)) or getattr(source, "ndim", 2) == 3:
             what = "a list" if isinstance(source, (list, tuple)) else f"an array of shape {list(source.shape)}"
             raise InvalidInputError(f"encode takes one cloud, not {what}: encode_many takes several")
-        return self._encodings([as_cloud(source, self.config.parts.parts, "the cloud")])[0]
+        return self._encodings([as_cloud(source, self.config.parts.parts, "the cloud", drop_invalid=drop_invalid)])[0]
 
-    def encode_many(self, sources: Source) -> Encodings:
-        """Capsules of many clouds: a list of what ``encode`` takes, or an array ``[B, N, 3]``."""
+    def encode_many(self, sources: Source, *, drop_invalid: bool = False) -> Encodings:
+        """Capsules of many clouds: a list of what ``encode`` takes, or an array ``[B, N, 3]``; otherwise as it."""
         is_one = isinstance(sources, (str, os.PathLike)) or hasattr(sources, "vertices")
         if is_one or getattr(sources, "ndim", 3) != 3 or not hasattr(sources, "__iter__"):
             raise InvalidInputError(
                 "encode_many takes a list of clouds or an array [B, N, 3]: encode takes a single one"
             )
         minimum = self.config.parts.parts
-        clouds = [as_cloud(source, minimum, f"cloud {index}") for index, source in enumerate(sources)]
+        clouds = [
+            as_cloud(source, minimum, f"cloud {index}", drop_invalid=drop_invalid)
+            for index, source in enumerate(sources)
+        ]
         if not clouds:
             raise InvalidInputError("encode_many was given no clouds: give at least one")
         return Encodings(self._encodings(clouds))
 
-    def prepare(self, cloud: Cloud) -> tuple[Float[Tensor, "n 3"], Normalization]:
-        """In canonical order, at most as many points as the model takes, in the model's frame."""
-        points = cloud.points[reduced(cloud.points, self.config.points)]
+    def prepare(self, cloud: Cloud) -> tuple[Float64[Tensor, "n 3"], Normalization]:
+        """At most as many points as the model takes, in an order of their own, in the model's frame."""
+        points = reduced(cloud.points, self.config.points)
         own = normalization(points, cloud.name)
-        local = (points.astype(np.float64) - own.center.numpy()) / own.scale.item()
-        return torch.from_numpy(local.astype(np.float32)), own
+        return torch.from_numpy((points - own.center.numpy()) / own.scale.item()), own
 
-    def ready(self, cloud: Cloud) -> tuple[Float[Tensor, "n 3"], Normalization, float]:
+    def ready(self, cloud: Cloud) -> tuple[Float64[Tensor, "n 3"], Normalization, float]:
         """As :meth:`prepare`, with how reliable so many points make a pose; what has no shape is refused."""
         require_extent(cloud.points, cloud.name)
         points, own = self.prepare(cloud)

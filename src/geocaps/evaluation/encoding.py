@@ -78,4 +78,4 @@ def _starts(model: Model, points: Float[Tensor, "b n 3"], trials: int, generator
 
 def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
     """The clouds as the network saw them."""
-    return torch.stack([model.prepare(one.cloud)[0] for one in seen])
+    return torch.stack([model.prepare(one.cloud)[0].float() for one in seen])

@@ -49,6 +49,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
         """
         require_points(points, self.config.parts.parts)
         result = self.parts(points)
+        points = points.to(result.capsules.feature)
         starts = self.starts(points, generator)
         return self.parse_parts(points, result.capsules, result.routing, starts)
 

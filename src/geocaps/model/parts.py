@@ -63,7 +63,8 @@ class PointsToParts(nn.Module):
     def initial(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Capsules:
         """Initial capsules: farthest points, features 0, rotations from local frames or random (section 3.3).
 
-        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper.
+        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper. Points may come in
+        float64, and are best given so: in float32, rounding turns the frame of a nearly round patch by a percent.
         """
         index = farthest_points(points, self.config.parts)
         centers = gather_points(points, index)
@@ -72,7 +73,7 @@ class PointsToParts(nn.Module):
         else:
             rotations = Pose.random(*index.shape, generator=generator or _seeded())
             pose = Pose(centers, rotations.wxyz.to(points))
-        return Capsules(pose, points.new_zeros(*index.shape, self.config.feature))
+        return Capsules(pose, points.new_zeros(*index.shape, self.config.feature)).map(lambda t: t.to(self.square))
 
     # ── Algorithm 1 ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,6 +92,7 @@ class PointsToParts(nn.Module):
         """
         require_points(points, self.config.parts)
         parts = self.initial(points, generator) if start is None else start
+        points = points.to(parts.feature)
         iterations = self.config.iterations if iterations is None else iterations
         with torch.no_grad():
             for _ in range(iterations - 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from jaxtyping import Float
 
 from geocaps import datasets
 from geocaps.apps.clouds import as_cloud
-from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
+from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError, NotFiniteError
 from geocaps.points.datasets import PointDataset
 from geocaps.points.io import SUFFIXES, load_points
-from geocaps.points.sampling import reduced
+from geocaps.points.sampling import thinned
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000
@@ -36,20 +36,22 @@ class ShownCloud:
     name: str
     points: Float[np.ndarray, "n 3"]
     total: int
+    dropped: int = 0
+    """Points that were NaN or infinite, and are left out."""
 
 
 def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
-    """A checked cloud, thinned evenly by distance from its centre, so that a turned copy keeps the same points."""
+    """A checked cloud, thinned evenly in an order of its own, so that a rotated copy keeps the same points."""
     checked = as_cloud(points, minimum, name).points
     if len(checked) <= SHOWN_POINTS:
         return ShownCloud(name, checked, len(checked))
-    order = reduced(checked, SHOWN_POINTS)
-    return ShownCloud(name, checked[np.sort(order)], len(checked))
+    return ShownCloud(name, checked[np.sort(thinned(checked, SHOWN_POINTS))], len(checked))
 
 
-def file_cloud(path: str | os.PathLike[str], minimum: int) -> ShownCloud:
+def file_cloud(path: str | os.PathLike[str], minimum: int, *, drop_invalid: bool = False) -> ShownCloud:
     """A file of this machine, named by the person who started the page."""
-    return shown_cloud(Path(path).name, load_points(path).points, minimum)
+    loaded = load_points(path, drop_invalid=drop_invalid)
+    return replace(shown_cloud(Path(path).name, loaded.points, minimum), dropped=loaded.dropped)
 
 
 def uploaded_cloud(name: str, content: bytes, minimum: int) -> ShownCloud:
@@ -63,7 +65,8 @@ def uploaded_cloud(name: str, content: bytes, minimum: int) -> ShownCloud:
             points = load_points(path).points
         except GeocapsError as error:
             # The person knows the file by its name, not by where it was put.
-            raise FileFormatError(str(error).replace(f"{folder}{os.sep}", "")) from None
+            said = f"{error.what}: take them out first" if isinstance(error, NotFiniteError) else str(error)
+            raise FileFormatError(said.replace(f"{folder}{os.sep}", "")) from None
     if len(points) > MAX_UPLOAD_POINTS:
         raise InvalidInputError(
             f"{name} has {len(points):,} points; the page takes {MAX_UPLOAD_POINTS:,}: "

@@ -38,8 +38,9 @@ class VotingStep:
 @torch.no_grad()
 def routing_steps(network: GeometricCapsuleAutoencoder, points: Float[Tensor, "n 3"]) -> list[RoutingStep]:
     """Iterations 0 … T: where parts start, then decode → route → encode. The last is what ``encode`` returns."""
-    layer, batch = network.parts, points[None]
-    parts, steps = layer.initial(batch), []
+    layer, steps = network.parts, []
+    parts = layer.initial(points[None])
+    batch = points[None].to(parts.feature)
     for iteration in range(layer.config.iterations + 1):
         routing = layer.route(batch, parts)
         steps.append(RoutingStep(parts[0], routing.labels()[0], layer.decode(parts)[0]))
@@ -57,7 +58,7 @@ def voting_steps(
 
     Every start is led to the end here; ``encode`` drops the improbable ones after the first vote.
     """
-    layer, batch = network.object, points[None]
+    layer, batch = network.object, points[None].to(parts.feature)
     if random:
         starts = random_starts(batch, random, torch.Generator().manual_seed(seed))
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,19 +67,10 @@ def make_row(model: Model, label: Label, encoding: Encoding) -> Row:
 
 def kept_points(model: Model, cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
     """The points that stand for a cloud, in the model's frame: the same ones whatever way it is turned."""
-    points = model.prepare(cloud)[0].double().numpy()
+    points = model.prepare(cloud)[0].numpy()
     return points[evenly(min(len(points), KEPT_POINTS), len(points))]
 
 
 def user_points(row: Row) -> Float64[np.ndarray, "n 3"]:
     """The kept points in the object's own coordinates."""
     return row.normalization.points_to_user(torch.from_numpy(row.points)).numpy()
-
-
-def weights_checksum(model: Model) -> str:
-    """Of everything that decides a feature: the configuration and every weight."""
-    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True).encode(), digest_size=16)
-    for name, value in sorted(model.network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()

@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 
 from geocaps.evaluation.baselines.classic import PROPER_FLIPS, Cloud, principal_frame
 from geocaps.evaluation.baselines.matching import fpfh
-from geocaps.points.sampling import reduced
+from geocaps.points.sampling import thinned
 
 CHAMFER_POINTS = 256
 D2_POINTS = 512
@@ -61,7 +61,7 @@ def mean_fpfh(points: Cloud) -> Float64[np.ndarray, "33"]:
 
 def _fewer(points: Cloud, count: int) -> Cloud:
     """At most ``count`` points, chosen alike for a turned cloud."""
-    return points[reduced(points, count)]
+    return points[thinned(points, count)]
 
 
 def _mean_square(distances: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "4"]:
