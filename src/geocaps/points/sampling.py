@@ -61,11 +61,11 @@ def thinned(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "k"
 
 
 def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "k 3"]:
-    """At most ``count`` points that stand for the cloud: the points themselves, or the means of nearly as many voxels.
+    """``count`` points that stand for the cloud: the means of nearly as many voxels, of which a few come twice.
 
-    The voxels lie in the cloud's own frame, so a rotated cloud gives the rotated points, to the last digits of what the
-    coordinates are stored with: a point that rounding moves into the next voxel hardly moves the two means. Linear in
-    the number of points.
+    A cloud of no more than ``count`` points is returned as it is, in canonical order. The voxels lie in the cloud's own
+    frame, so a rotated cloud gives the rotated points, to the last digits that the coordinates are stored with: a point
+    that rounding moves into the next voxel hardly moves the two means. Linear in the number of points.
     """
     if len(points) <= count:
         return points[canonical_order(points)].astype(np.float64)
@@ -82,7 +82,9 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
         weight, sums = _gathered(_fine_voxel(sums, reach), weight, sums)
     _, voxel = np.unique(_finest_voxel(sums / weight, count), return_inverse=True)
     weight, sums = _gathered(voxel, weight, sums)
-    return (sums / weight).T * step @ frame + centroid
+    means = (sums / weight).T * step @ frame + centroid
+    # The same number for every large cloud, so that they can be encoded in one batch.
+    return means[evenly(count, len(means))]
 
 
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
