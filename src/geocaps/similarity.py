@@ -189,8 +189,8 @@ class Similarity:
             raise TypeError("a single similarity cannot be indexed")
         tail = (slice(None),) if isinstance(index, tuple) and any(one is Ellipsis for one in index) else ()
         at = (*index, *tail) if tail else index
-        rotation = self.rotation[(*at, *tail)] if tail else self.rotation[index]
-        return Similarity(rotation, self.translation[at], self.scale[index])
+        rows = (*index, *tail, *tail) if tail else index
+        return Similarity(self.rotation[rows], self.translation[at], self.scale[index])
 
     def __repr__(self) -> str:
         if self.shape:

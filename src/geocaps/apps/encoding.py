@@ -31,7 +31,7 @@ from geocaps.similarity import Similarity
 _LABEL_BLOCK = 1 << 14
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
-_RELIABLE = ((-6, 0.2), (-5, 0.4), (-4, 0.55), (-3, 0.75), (-2, 0.85), (-1, 1.0))
+_RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
 """How far the probability of a pose can be believed with 2^x of the model's points: the share of right poses over the
 stated probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
 
@@ -72,7 +72,7 @@ def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool
 
 def reliability(points: int, full: int) -> float:
     """What is left of the confidence when a model made for ``full`` points sees only so many different ones."""
-    return float(np.interp(math.log2(points / full), *zip(*_RELIABLE, strict=True)))
+    return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
 # ── one object, and many ──────────────────────────────────────────────────────────────────────────────────────────────
