@@ -83,7 +83,8 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
 def test_the_command_exports_a_page(tmp_path):
     page = tmp_path / "chair.html"
     done = subprocess.run(geocaps("--export", str(page), "--json"), capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {"out": str(page), "object": "chair 1", "bytes": page.stat().st_size}
+    expected = {"out": str(page), "object": "chair 1", "dropped": 0, "bytes": page.stat().st_size}
+    assert json.loads(done.stdout) == expected
 
 
 def test_without_the_extra_the_sentence_names_it(monkeypatch, capsys):
