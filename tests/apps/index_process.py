@@ -42,9 +42,9 @@ def main(index: str, folder: str, hold: str) -> None:
         if event == hold:
             sys.stdin.readline()
 
-    def telling_create(store: Store, weights: str, dimension: int) -> None:
+    def telling_create(store: Store, weights: str, config: str, dimension: int) -> None:
         tell("creating")
-        create(store, weights, dimension)
+        create(store, weights, config, dimension)
         tell("created")
 
     def telling_write(store: Store, rows: Sequence[Row]) -> None:

@@ -207,11 +207,13 @@ def test_map_coordinates_keep_their_place(model, tmp_path):
 def test_a_degenerate_cloud_neither_breaks_adding_nor_searching(filled, copy, model):
     index = Index(copy, model)
     spot, line = np.ones((20, 3)), np.linspace(0, 1, 50)[:, None] * np.ones((1, 3))
-    assert index.add([spot, line], names=["spot", "line"]).added == 2
-    for query in (spot, line, shape("chair", 0)):
-        result = index.search(query, 14)
-        assert len(result) == 14
-        assert all(np.isfinite(hit.chamfer) and np.isfinite(hit.matrix).all() for hit in result)
+    report = index.add([spot, line], names=["spot", "line"])
+    assert (report.added, [one.name for one in report.skipped]) == (0, ["spot", "line"])
+    assert ["one place" in report.skipped[0].reason, "one line" in report.skipped[1].reason] == [True, True]
+    for query in (spot, line):
+        with pytest.raises(InvalidInputError, match="nothing tells"):
+            index.search(query)
+    assert len(index.search(shape("chair", 0), 12)) == 12
 
 
 def test_wrong_queries(filled, model):
@@ -310,6 +312,14 @@ def test_other_weights_are_refused(copy, folder):
     assert len(late) == 12
 
 
+def test_other_settings_of_the_same_weights_are_refused(copy, folder):
+    model = small_model()
+    config = model.network.config
+    model.network.config = replace(config, object=replace(config.object, voting_steps=config.object.voting_steps + 1))
+    with pytest.raises(SearchIndexError, match="other settings of the same weights"):
+        Index(copy, model)
+
+
 def test_no_index_is_said(model, tmp_path):
     missing = Index(tmp_path / "missing.lance", model)
     for call in (lambda: missing.search(shape("chair", 0)), missing.info, lambda: missing.remove(class_name="x")):
@@ -342,7 +352,9 @@ def test_what_is_something_else_is_not_written_into(folder, model, tmp_path):
     database.create_table("objects", pa.table({"id": ["a"], "text": ["b"]}))
     with pytest.raises(SearchIndexError, match="not a geocaps index"):
         Index(tmp_path / "foreign.lance", model)
-    schema = pa.schema([("id", pa.string())], metadata={store._FORMAT_KEY: b"1", store._WEIGHTS_KEY: b"x"})
+    schema = pa.schema(
+        [("id", pa.string())], metadata={store._FORMAT_KEY: b"2", store._WEIGHTS_KEY: b"x", store._CONFIG_KEY: b"{}"}
+    )
     database = lancedb.connect(tmp_path / "columns.lance")
     database.create_table("objects", schema=schema)
     with pytest.raises(SearchIndexError, match="other columns"):
@@ -368,7 +380,7 @@ def test_a_damaged_index_is_one_sentence(copy, model, part, how):
 
 def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
     table = Store(tmp_path / "i.lance")
-    table.create("none", 16)
+    table.create("none", "{}", 16)
     good = random_rows(3)
     bad_scale = Normalization(torch.zeros(3).double(), torch.tensor(-1.0).double())
     for number, change in enumerate(({"normalization": bad_scale}, {"points": np.zeros((0, 3))})):
@@ -421,7 +433,7 @@ def test_two_processes_add_at_once_and_each_object_is_there_once(model, tmp_path
 
 
 def test_many_writers_tidy_at_once(tmp_path):
-    Store(tmp_path / "i.lance").create("none", 16)
+    Store(tmp_path / "i.lance").create("none", "{}", 16)
 
     def work(number: int) -> None:
         own = Store(tmp_path / "i.lance")
@@ -477,7 +489,7 @@ def random_rows(count: int, offset: int = 0) -> list[Row]:
 def test_a_large_table_gets_a_vector_index(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "APPROXIMATE_FROM", 1000)
     table = Store(tmp_path / "i.lance")
-    table.create("none", 16)
+    table.create("none", "{}", 16)
     rows = random_rows(900)
     table.write(rows)
     table.tidy()

@@ -13,6 +13,7 @@ from geocaps.evaluation.protocols import alignment_scope, measure
 from geocaps.evaluation.views import Views
 from geocaps.points.synthetic import basic_shape, make_shape
 from geocaps.se3 import Pose
+from geocaps.training.checkpoint import save_checkpoint
 
 SHA256 = "ec0b31f1762235276f1af7183dbc0d5bc0b7c5f535137784ab6414e4f1355671"
 GOLDEN = {
@@ -115,3 +116,18 @@ def test_what_looks_alike_another_way_round_is_said(model):
     chair = model.encode(sample("chair"))
     assert not chair.ambiguous
     assert chair.confidence > 0.9
+
+
+def test_every_part_of_geocaps_knows_the_weights_by_the_same_name(model, tmp_path, capsys):
+    """The SHA-256 of their file: in ``info``, in what ``encode`` writes, and in an index."""
+    from geocaps import cli
+    from geocaps.apps.weights import find_weights
+
+    index = geocaps.Index(tmp_path / "i.lance", model)
+    index.add(sample("chair"))
+    assert index.info().weights == find_weights().sha256 == SHA256
+    for call in (["info"], ["index", "info", str(tmp_path / "i.lance")]):
+        assert cli.run(call) == 0
+        assert SHA256 in capsys.readouterr().out
+    saved = save_checkpoint(tmp_path / "copy", model.network, card="copy")
+    assert find_weights(saved).sha256 == SHA256

@@ -10,15 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Float
-
+import geocaps
 from geocaps.apps.weights import sha256_of, weights_folder
 from geocaps.errors import CheckpointError, DatasetError, FileFormatError
-from geocaps.points import datasets
-from geocaps.points.io import load_points
-from geocaps.training.checkpoint import CARD, WEIGHTS, load_checkpoint
+from geocaps.points.io import describe, limits
+from geocaps.points.io.load import FileReport, report_of
+from geocaps.training.checkpoint import CARD, WEIGHTS, count_weights, read_config
 
 _CARD_LINES = 4
 _DATA_SETS = (".npz", ".h5", ".hdf5")
@@ -32,8 +29,8 @@ class Environment:
     python: str
     system: str
     torch: str
-    threads: int
     processors: int
+    """Those that this process may use."""
     extras: dict[str, dict[str, str | None]]
     """Extra → package → installed version, or None."""
 
@@ -51,33 +48,14 @@ class AboutWeights:
     config: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class AboutFile:
-    """A cloud, a mesh or a data set in a file."""
-
-    path: str
-    format: str
-    bytes: int
-    kind: str
-    """``cloud``, ``mesh`` or ``data set``."""
-    objects: int
-    points: int
-    """Points of a cloud, vertices of a mesh; of a data set, those of its first object."""
-    faces: int
-    lowest: list[float]
-    highest: list[float]
-    """Bounds; of a data set, those of its first object."""
-
-
 def environment() -> Environment:
-    """Versions of geocaps, Python and torch, threads, and which extras are installed."""
+    """Versions of geocaps, Python and torch, and which extras are installed; torch itself is not imported for it."""
     return Environment(
-        geocaps=metadata.version("geocaps"),
+        geocaps=geocaps.__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
-        torch=torch.__version__,
-        threads=torch.get_num_threads(),
-        processors=os.cpu_count() or 1,
+        torch=_version("torch") or "not installed",
+        processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         extras=_extras(),
     )
 
@@ -85,51 +63,34 @@ def environment() -> Environment:
 def about_weights(folder: str | os.PathLike[str] | None = None) -> AboutWeights:
     """A checkpoint folder; without one, the weights that ship with the package."""
     with weights_folder(folder) as place:
-        network = load_checkpoint(place)
+        config, parameters = read_config(place).to_dict(), count_weights(place / WEIGHTS)
         return AboutWeights(
             folder=str(place),
             sha256=sha256_of(place / WEIGHTS),
             bytes=(place / WEIGHTS).stat().st_size,
-            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            parameters=parameters,
             card=_first_lines(place / CARD),
-            config=network.config.to_dict(),
+            config=config,
         )
 
 
-def about_file(path: str | os.PathLike[str]) -> AboutFile:
-    """What ``encode`` and the others would read from a file; its whole content is read and checked."""
+def about_file(path: str | os.PathLike[str]) -> FileReport:
+    """What a file holds, read whole: a cloud, a mesh, or a data set, with which single clouds share some suffixes."""
     path = Path(path)
-    shown, kind, objects, faces = _read(path)
-    return AboutFile(
-        path=str(path),
-        format=path.suffix[1:].upper(),
-        bytes=path.stat().st_size,
-        kind=kind,
-        objects=objects,
-        points=len(shown),
-        faces=faces,
-        lowest=shown.min(axis=0).tolist(),
-        highest=shown.max(axis=0).tolist(),
-    )
-
-
-def _read(path: Path) -> tuple[Float[np.ndarray, "n 3"], str, int, int]:
-    """Points to show, kind, objects and faces. Single clouds and data sets share some suffixes: both are tried."""
     not_a_set = ""
     if path.suffix.lower() in _DATA_SETS:
+        from geocaps.points import datasets
+
         try:
             whole = datasets.load(path)
-            return whole.points(0).numpy(), "data set", len(whole), 0
+            return report_of(path, limits.cloud(whole.points(0).numpy()), data_set_of=len(whole))
         except (DatasetError, IndexError) as error:
             # Bytes that do not open at all are said once, by the reader below.
             not_a_set = f" (nor is it a data set: {error})" if error.__cause__ is None else ""
     try:
-        cloud = load_points(path)
+        return describe(path)
     except FileFormatError as error:
         raise FileFormatError(f"{error}{not_a_set}") from error
-    if cloud.faces is None or cloud.vertices is None:
-        return cloud.points, "cloud", 1, 0
-    return cloud.vertices, "mesh", 1, len(cloud.faces)
 
 
 def _extras() -> dict[str, dict[str, str | None]]:

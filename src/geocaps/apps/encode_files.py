@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
+import geocaps
 from geocaps.apps.catalogue import formats
 from geocaps.apps.catalogue.items import find_items
 from geocaps.apps.catalogue.local import run_local
@@ -75,7 +75,7 @@ def encode_files(
     if not items:
         raise InvalidInputError(f"no meshes, point clouds or data sets found in {', '.join(map(str, named))}")
     used = find_weights(weights)
-    provenance = formats.Provenance(version("geocaps"), used.sha256)
+    provenance = formats.Provenance(geocaps.__version__, used.sha256)
     shards = cut(items, shard)
     try:
         work = WorkFolder(folder, json.dumps([_FORMAT, *vars(provenance).values()]))

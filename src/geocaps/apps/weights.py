@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from geocaps.apps.encode import Model, load
 from geocaps.errors import CheckpointError
 from geocaps.training.checkpoint import CONFIG, WEIGHTS, find_checkpoint
+
+if TYPE_CHECKING:
+    import geocaps.apps.encode
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,10 @@ class Weights:
     folder: str | None
     sha256: str
 
-    def load(self) -> Model:
+    def load(self) -> geocaps.apps.encode.Model:
         """The model, wherever this runs; refused where the folder holds other weights than those that were named."""
+        from geocaps.apps.encode import load
+
         here = find_weights(self.folder).sha256
         if here != self.sha256:
             place = "the shipped weights" if self.folder is None else self.folder

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Union
 
+import geocaps
 from geocaps.errors import DroppedPointsWarning, GeocapsError, UsageError
 
 DESCRIPTION = """Parse 3D point clouds into part capsules and one object capsule, without labels, on a CPU.
@@ -111,9 +112,7 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str]) -> int:
     """Runs one command line and returns its exit code (tyro itself exits with 2 on a wrong call)."""
     if args == ["--version"]:
-        from geocaps import __version__
-
-        sys.stdout.write(f"geocaps {__version__}\n")
+        sys.stdout.write(f"geocaps {geocaps.__version__}\n")
         return 0
     try:
         with _dropped_points_said():
@@ -175,8 +174,7 @@ def _listed(verbs: Mapping[str, Verb | dict[str, Verb]]) -> Any:
     choices = []
     for name, verb in verbs.items():
         says = verb.says if isinstance(verb, Verb) else _description([name], verb)
-        stub = tyro.conf.subcommand(name=name, description=says, constructor=_name_a_verb_first)
-        choices.append(Annotated[Any, stub])
+        choices.append(Annotated[_Named, tyro.conf.subcommand(name=name, description=says)])
     return Union[tuple(choices)]  # noqa: UP007 - built at run time
 
 
@@ -184,8 +182,12 @@ def _description(names: list[str], verbs: Mapping[str, Any]) -> str:
     return f"{names[-1]}: {', '.join(verbs)}" if names else DESCRIPTION
 
 
-def _name_a_verb_first() -> None:
-    raise UsageError("the command must come first: geocaps --help lists them all")
+@dataclass
+class _Named:
+    """What stands for a verb in the list: a class, as tyro imports typeguard, and asyncio with it, for a function."""
+
+    def __post_init__(self) -> None:
+        raise UsageError("the command must come first: geocaps --help lists them all")
 
 
 def _fail(message: object, code: int) -> int:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import UNSET, console, print_json
+from geocaps.cli.output import UNSET, print_json, say
 from geocaps.errors import CheckpointError, install_hint
 
 if TYPE_CHECKING:
-    from geocaps.apps.about import AboutFile, AboutWeights, Environment
+    from geocaps.apps.about import AboutWeights, Environment
+    from geocaps.points.io.load import FileReport
 
 
 def info(
@@ -23,7 +24,8 @@ def info(
 ) -> None:
     """Versions, extras and the shipped weights; or what a checkpoint folder or a file of points holds.
 
-    Weights: size, checksum, the first lines of their card, configuration. A file: format, points, bounds.
+    Weights: size, checksum, the first lines of their card, configuration. A file: format, points, faces, bounds, units,
+    duplicated, stray and invalid points.
 
     Example: geocaps info     or     geocaps info scan.ply --json
 
@@ -40,7 +42,7 @@ def info(
     here = environment()
     if what and not os.path.isdir(what):
         file = about_file(what)
-        record, lines = {"file": asdict(file)}, _file_lines(file)
+        record, lines = {"file": asdict(file)}, file_lines(file)
     else:
         weights = about_weights(what or None)
         record, lines = {"weights": asdict(weights)}, _weights_lines(weights)
@@ -49,14 +51,14 @@ def info(
         return
     if not what:
         lines = [*_environment_lines(here), "", *lines]
-    console().print("\n".join(lines), markup=False, soft_wrap=True)
+    say(lines)
 
 
 def _environment_lines(here: Environment) -> list[str]:
     lines = [
         f"geocaps      {here.geocaps}",
         f"python       {here.python}, {here.system}",
-        f"torch        {here.torch}, {here.threads} threads, {here.processors} processors",
+        f"torch        {here.torch}, {here.processors} processors",
     ]
     for extra, packages in here.extras.items():
         missing = [name for name, version in packages.items() if version is None]
@@ -87,15 +89,31 @@ def _config_lines(config: dict[str, Any]) -> list[str]:
     ]
 
 
-def _file_lines(file: AboutFile) -> list[str]:
+def file_lines(file: FileReport) -> list[str]:
+    """What a file holds, for people."""
+    from geocaps.points.io.load import STRAY_RULE
+
     of_first = " (of the first object)" if file.kind == "data set" else ""
     count = f"{file.points:,} vertices, {file.faces:,} faces" if file.kind == "mesh" else f"{file.points:,} points"
+    bounds = ["bounds       none: no point is finite"]
+    if file.lowest is not None and file.highest is not None and file.extent is not None:
+        bounds = [
+            f"bounds       {_corner(file.lowest)} to {_corner(file.highest)}{of_first}",
+            f"extent       {' x '.join(f'{length:.6g}' for length in file.extent)}",
+        ]
+    # Triangles of an STL file share no corners, so that its vertices are there many times.
+    every = " (STL stores the corners of each face anew)" if file.format == "STL" and file.duplicates else ""
     return [
         f"file         {file.path}",
         f"format       {file.format}, a {file.kind}, {file.bytes:,} bytes",
         *([f"objects      {file.objects:,}"] if file.kind == "data set" else []),
         f"size         {count}{of_first}",
-        f"bounds       {_corner(file.lowest)} to {_corner(file.highest)}{of_first}",
+        *bounds,
+        f"units        {file.units or 'not stated in the file'}",
+        f"duplicates   {file.duplicates:,}{every}",
+        f"invalid      {file.not_finite:,}{' (NaN or infinite)' if file.not_finite else ''}",
+        f"stray        {file.stray:,}{f' ({STRAY_RULE})' if file.stray else ''}",
+        f"attributes   {', '.join(file.extras) or 'none'}{' (not used)' if file.extras else ''}",
     ]
 
 

@@ -20,7 +20,8 @@ def random_square(*shape: int, generator: torch.Generator) -> Float[Tensor, "*sh
 def grid_square(count: int) -> Float[Tensor, "count 2"]:
     """The fixed grid that stands for the random sample at inference, cell centres: same input, same output."""
     side = math.isqrt(count)
-    line = (torch.arange(side, dtype=torch.float32) + 0.5) / side - 0.5
+    # On the CPU wherever the model is made: on the device "meta", where weights are checked, arange imports a compiler.
+    line = (torch.arange(side, dtype=torch.float32, device="cpu") + 0.5) / side - 0.5
     return torch.cartesian_prod(line, line)
 
 

@@ -13,7 +13,6 @@ from functools import cache
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 _BLOCK = 1 << 20
@@ -31,6 +30,8 @@ def nearest_indices(queries: Float[Tensor, "b n 3"], targets: Float[Tensor, "b m
 def _nearest_tree(pair: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     queries, targets = pair
     # Building a balanced tree costs more than it saves at a thousand queries.
+    from scipy.spatial import cKDTree  # slow to import, and encoding a cloud does not need it
+
     tree = cKDTree(targets, balanced_tree=False, compact_nodes=False)
     return tree.query(queries)[1]
 

@@ -1,9 +1,15 @@
 """Training: ``train(preset("cpu", data="shapes", out="runs/shapes"))``, and checkpoints."""
 
-from geocaps.training.checkpoint import load_checkpoint, save_checkpoint
-from geocaps.training.config import Augmentation, ObjectiveConfig, StageConfig, TrainConfig
-from geocaps.training.loop import TrainResult, train
-from geocaps.training.presets import PRESETS, preset
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from geocaps.training.checkpoint import load_checkpoint, save_checkpoint
+    from geocaps.training.config import Augmentation, ObjectiveConfig, StageConfig, TrainConfig
+    from geocaps.training.loop import TrainResult, train
+    from geocaps.training.presets import PRESETS, preset
 
 __all__ = [
     "PRESETS",
@@ -17,3 +23,21 @@ __all__ = [
     "save_checkpoint",
     "train",
 ]
+_WHERE = {
+    "checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "config": ("Augmentation", "ObjectiveConfig", "StageConfig", "TrainConfig"),
+    "loop": ("TrainResult", "train"),
+    "presets": ("PRESETS", "preset"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Names are imported when they are first used: who reads a checkpoint does not wait for the loop."""
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"geocaps.training.{module}"), name)
+    raise AttributeError(f"module 'geocaps.training' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()} - {"TYPE_CHECKING", "annotations", "importlib"})

@@ -3,28 +3,30 @@
 A folder cannot be replaced in one move, so a save writes a complete new one beside, moves the old one aside, moves the
 new one in and deletes the old one. A kill between the two moves leaves the name empty and the old folder aside, under
 a name that every reader knows: nothing is ever half-written, and nothing that existed is lost.
+
+torch is imported where weights become tensors: a folder is found, checked and described without it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from geocaps.errors import CheckpointError, ConfigError
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    import geocaps.model.autoencoder
 
 SHIPPED = "shipped"
 """The name of the weights that ship with the package, where a checkpoint folder can be named."""
@@ -34,11 +36,12 @@ _FORMAT = 1
 _LARGEST_CONFIG = 1 << 20
 _LARGEST_SIZE = 1 << 16
 _MOST_BLOCKS = 100
+_DAMAGED = "is not a valid safetensors file: it is damaged or cut off"
 
 
 def save_checkpoint(
     folder: str | os.PathLike[str],
-    model: GeometricCapsuleAutoencoder,
+    model: geocaps.model.autoencoder.GeometricCapsuleAutoencoder,
     *,
     card: str,
     training_state: Mapping[str, Any] | None = None,
@@ -46,13 +49,14 @@ def save_checkpoint(
     """Writes a checkpoint folder; a failure at any instant leaves what was there before."""
     folder = Path(folder)
     config = {"format": _FORMAT, "model": model.config.to_dict()}
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     contents = {
         CONFIG: (json.dumps(config, indent=1) + "\n").encode(),
-        WEIGHTS: save_safetensors(weights),
+        WEIGHTS: _weights_bytes(model),
         CARD: card.encode(),
     }
     if training_state is not None:
+        import torch
+
         buffer = io.BytesIO()
         torch.save(dict(training_state), buffer)
         contents[TRAINING] = buffer.getvalue()
@@ -66,8 +70,14 @@ def save_checkpoint(
     return folder
 
 
-def load_checkpoint(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> GeometricCapsuleAutoencoder:
+def load_checkpoint(
+    folder: str | os.PathLike[str], device: str | torch.device = "cpu"
+) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder, in evaluation mode. Every weight must be there, and nothing else."""
+    import torch
+
+    from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+
     place = find_checkpoint(folder)
     config = read_config(place)
     weights = _read_weights(place / WEIGHTS)
@@ -79,7 +89,7 @@ def load_checkpoint(folder: str | os.PathLike[str], device: str | torch.device =
     return model.to(device).eval()
 
 
-def load_named(name: str) -> GeometricCapsuleAutoencoder:
+def load_named(name: str) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder, or the one that ships with the package for ``shipped``."""
     if name != SHIPPED:
         return load_checkpoint(name)
@@ -129,12 +139,34 @@ def read_config(place: Path) -> ModelConfig:
         raise CheckpointError(f"{place / CONFIG}: {error}") from error
 
 
+def weights_of(model: geocaps.model.autoencoder.GeometricCapsuleAutoencoder) -> str:
+    """Identity of a model's weights: the SHA-256 of the file that they are saved as."""
+    return hashlib.sha256(_weights_bytes(model)).hexdigest()
+
+
+def count_weights(path: Path) -> int:
+    """How many numbers a file of weights holds, from its header: its length in 8 bytes, then JSON (safetensors)."""
+    content = _read_bytes(path)
+    end = 8 + int.from_bytes(content[:8], "little")
+    try:
+        header = {name: one for name, one in json.loads(content[8:end]).items() if name != "__metadata__"}
+        counts = [math.prod(map(int, one["shape"])) for one in header.values()]
+        whole = end + max(one["data_offsets"][1] for one in header.values()) == len(content)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise CheckpointError(f"{path} {_DAMAGED}") from error
+    if not whole:
+        raise CheckpointError(f"{path} {_DAMAGED}")
+    return sum(counts)
+
+
 def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What a training needs to continue, read without executing anything (``weights_only``)."""
     path = find_checkpoint(folder) / TRAINING
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: this checkpoint can be used, but not resumed")
     content = _read_bytes(path)
+    import torch
+
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes make the unpickler raise nearly anything; it executes none of them
@@ -145,6 +177,12 @@ def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _weights_bytes(model: geocaps.model.autoencoder.GeometricCapsuleAutoencoder) -> bytes:
+    from safetensors.torch import save
+
+    return save({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()})
 
 
 def _replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -219,15 +257,20 @@ def _numbers(name: str, value: Any) -> list[tuple[str, int | float]]:
     return [(name, value)] if isinstance(value, (int, float)) else []
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     try:
-        return load_safetensors(_read_bytes(path))
+        return load(_read_bytes(path))
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a valid safetensors file: it is damaged or cut off") from error
+        raise CheckpointError(f"{path} {_DAMAGED}") from error
 
 
-def _compare(path: Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def _compare(path: Path, weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
     """Names, shapes, types and finiteness, before any memory is taken for the model."""
+    import torch
+
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing or extra:
         what = f"lacks {missing[0]!r}" if missing else f"has an unknown {extra[0]!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,11 +12,12 @@ from geocaps.apps.encode import Model, load
 from geocaps.apps.index.adding import Adding
 from geocaps.apps.index.placing import Placement, Placer
 from geocaps.apps.index.results import AddReport, Hit, IndexInfo, SearchResult
-from geocaps.apps.index.rows import Label, Row, make_row, user_points, weights_checksum
+from geocaps.apps.index.rows import Label, Row, make_row, user_points
 from geocaps.apps.index.sources import entries_of
 from geocaps.apps.index.store import Filter, Store
 from geocaps.errors import InvalidInputError, SearchIndexError
 from geocaps.points.datasets import PointDataset
+from geocaps.training.checkpoint import weights_of
 
 RERANKED = 20
 """Nearest features that are aligned with the query and put in order by what is left between them."""
@@ -72,7 +74,7 @@ class Index:
         """
         entries = entries_of(source, class_name, names, drop_invalid)
         if not self._store.exists():
-            self._store.create(self._weights(), self.model.config.object.feature)
+            self._store.create(self._weights(), self._config(), self.model.config.object.feature)
         self._check_weights()
         return Adding(self._store, self.model).run(entries, on_object)
 
@@ -131,8 +133,11 @@ class Index:
 
     def _weights(self) -> str:
         if self._checksum is None:
-            self._checksum = weights_checksum(self.model)
+            self._checksum = weights_of(self.model.network)
         return self._checksum
+
+    def _config(self) -> str:
+        return json.dumps(self.model.config.to_dict(), sort_keys=True)
 
     def _check_weights(self) -> None:
         made_with = self._store.weights
@@ -141,6 +146,11 @@ class Index:
                 f"the index {self.path} was made with other weights ({made_with[:12]}) than this model's "
                 f"({self._weights()[:12]}), and features of different weights cannot be compared: use the weights it "
                 "was made with, or make a new index"
+            )
+        if self._store.config != self._config():
+            raise SearchIndexError(
+                f"the index {self.path} was made with other settings of the same weights ({made_with[:12]}), and such "
+                "features cannot be compared: use the config.json it was made with, or make a new index"
             )
 
 

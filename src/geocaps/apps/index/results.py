@@ -162,7 +162,7 @@ class IndexInfo:
     approximate: bool
     """Whether a vector index answers; otherwise every feature is compared, and the answer is exact."""
     weights: str
-    """Checksum of the weights that its features were made with."""
+    """SHA-256 of the weights that its features were made with."""
 
     def __repr__(self) -> str:
         lines = [

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE = "objects"
-FORMAT = "1"
+FORMAT = "2"
 APPROXIMATE_FROM = 50_000
 """From so many objects on, an approximate vector index answers in place of a comparison with every feature."""
 _PROBES, _REFINE = 64, 40
 """Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
 _KEPT_FOR = timedelta(hours=1)
 """Age from which files that newer ones have replaced are deleted: no search takes that long."""
-_FORMAT_KEY, _WEIGHTS_KEY = b"geocaps.index.format", b"geocaps.index.weights"
+_FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,23 @@ class Store:
             )
         return table
 
-    def create(self, weights: str, dimension: int) -> None:
+    def create(self, weights: str, config: str, dimension: int) -> None:
         """Makes the empty table, unless another process was quicker."""
         with self._told("made"):
-            schema = _schema(dimension, {_FORMAT_KEY: FORMAT.encode(), _WEIGHTS_KEY: weights.encode()})
+            made_with = {_WEIGHTS_KEY: weights.encode(), _CONFIG_KEY: config.encode()}
+            schema = _schema(dimension, {_FORMAT_KEY: FORMAT.encode(), **made_with})
             self._database().create_table(TABLE, schema=schema, exist_ok=True)
         self._table = None
 
     @property
     def weights(self) -> str:
-        """Checksum of the weights that the features were made with."""
+        """SHA-256 of the weights that the features were made with."""
         return self.table.schema.metadata[_WEIGHTS_KEY].decode("ascii", "replace")
+
+    @property
+    def config(self) -> str:
+        """Settings of the model that the features were made with, as JSON."""
+        return self.table.schema.metadata[_CONFIG_KEY].decode("utf-8", "replace")
 
     @property
     def dimension(self) -> int:
@@ -210,7 +216,7 @@ class Store:
     def _checked(self, table: Any) -> Any:
         schema = table.schema
         metadata = schema.metadata or {}
-        if metadata.get(_FORMAT_KEY) != FORMAT.encode() or _WEIGHTS_KEY not in metadata:
+        if metadata.get(_FORMAT_KEY) != FORMAT.encode() or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
             raise SearchIndexError(f"{self.where} holds a LanceDB table, but not a geocaps index of format {FORMAT}")
         feature = schema.field("feature").type if "feature" in schema.names else None
         dimension = getattr(feature, "list_size", 0)

@@ -12,14 +12,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from geocaps.errors import DatasetError
 from geocaps.points.datasets.arrays import MEMORY_LIMIT, Columns, checked_dataset, spilled
 from geocaps.points.datasets.base import SPLIT_NAMES, Concatenation, PointDataset, fingerprint_of
 from geocaps.points.io.arrays import why_not_hdf5
+
+if TYPE_CHECKING:
+    import h5py
 
 SUFFIXES = (".h5", ".hdf5")
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -104,6 +107,8 @@ def _joined(path: Path, sets: list[PointDataset]) -> PointDataset:
 
 
 def _read_file(path: Path, split: str | None, class_names: np.ndarray | None, strict: bool) -> list[PointDataset]:
+    import h5py  # slow to import
+
     with _reading(path), h5py.File(path, "r") as file:
         found: list[h5py.Dataset] = []
         file.visititems(lambda _, item: found.append(item) if _holds_points(item) else None)
@@ -113,6 +118,8 @@ def _read_file(path: Path, split: str | None, class_names: np.ndarray | None, st
 
 
 def _holds_points(item: h5py.HLObject) -> bool:
+    import h5py
+
     return (
         isinstance(item, h5py.Dataset)
         and item.ndim == 3
@@ -158,6 +165,8 @@ def _read_points(
 
 def _sibling(item: h5py.Dataset, words: tuple[str, ...]) -> h5py.Dataset | None:
     """The array beside the points that has the same name but for the word: ``train_data`` and ``train_label``."""
+    import h5py
+
     leaf = item.name.rsplit("/", 1)[-1]
     stems = [part for part in leaf.split("_") if part.lower() not in POINT_WORDS]
     for word in words:
