@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import psutil
 
+HOLD = """
+import sys
+def hold_at(count):
+    def hold(done, of):
+        if done == count:
+            print("held", flush=True)
+            sys.stdin.readline()
+    return hold
+"""
 
-def run_until(happened: Callable[[], bool], code: str, *arguments: object, seconds: float = 120) -> None:
-    """Runs Python code and kills it once something happened; its own processes must end by themselves."""
-    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)])
+
+def killed_when_held(code: str, *arguments: object) -> None:
+    """Runs Python code that gives ``hold_at(n)`` as the function to be told of progress, and kills it there.
+
+    Its own processes must end by themselves.
+    """
+    command = [sys.executable, "-c", HOLD + code, *map(str, arguments)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        end = time.monotonic() + seconds
-        while not happened():
-            assert process.poll() is None, "the run ended before it could be killed"
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        assert process.stdout.readline() == "held\n", "the run ended before it could be killed"
         family = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
-        process.wait()
-    assert psutil.wait_procs(family, timeout=20)[1] == [], "workers outlive their killed parent"
+        process.communicate()
+    assert psutil.wait_procs(family, timeout=60)[1] == [], "workers outlive their killed parent"
 
 
 def kill_one_worker() -> psutil.Process:
-    """One of the workers of this process; not the fork server, which is their parent."""
-    family = psutil.Process().children(recursive=True)
-    worker = next(child for child in family if child.ppid() != os.getpid())
+    """One of the workers of this process: a child of its fork server, not of anything else that it has started."""
+    (server,) = (child for child in psutil.Process().children() if "multiprocessing.forkserver" in str(child.cmdline()))
+    worker = server.children()[0]
     worker.kill()
     return worker

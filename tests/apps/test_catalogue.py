@@ -29,7 +29,7 @@ from geocaps.model.config import preset
 from geocaps.points.io import save_points
 from geocaps.points.synthetic import make_shape
 from geocaps.training.checkpoint import save_checkpoint
-from tests.processes import kill_one_worker, run_until
+from tests.processes import kill_one_worker, killed_when_held
 
 POINTS = 200
 SHAPES = ("chair", "mug", "car")
@@ -244,20 +244,23 @@ def test_other_weights_under_the_same_name_are_refused(weights):
 
 # ── kills ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-RUN = "import sys, geocaps; geocaps.encode_files(sys.argv[1], sys.argv[2], weights=sys.argv[3], workers=1, shard=1)"
+RUN = """
+import geocaps
+geocaps.encode_files(sys.argv[1], sys.argv[2], weights=sys.argv[3], workers=1, shard=1, on_object=hold_at(4))
+"""
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_a_killed_run_goes_on_and_gives_the_same_bytes(folder, weights, whole, tmp_path, suffix):
     out = tmp_path / f"out.{suffix}"
     partial = tmp_path / f"out.{suffix}.partial"
-    run_until(lambda: len(list(partial.glob("*.shard"))) >= 3, RUN, folder, out, weights)
+    killed_when_held(RUN, folder, out, weights)
     assert not out.exists()
     done = sorted(partial.glob("*.shard"))
-    assert 3 <= len(done) < 14
+    assert len(done) == 4
     done[0].write_bytes(done[0].read_bytes()[:-40])  # a shard that something else damaged
     report = geocaps.encode_files(folder, out, weights=weights, workers=1, shard=1)
-    assert report.resumed == len(done) - 1
+    assert report.resumed == 3
     assert out.read_bytes() == whole[suffix]
     assert not partial.exists()
 
@@ -319,7 +322,7 @@ def test_a_file_that_ends_its_reader_costs_only_itself(folder, weights):
 # ── Ray ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -334,7 +337,7 @@ def test_ray_gives_the_same_bytes_although_a_worker_is_killed(local_ray, folder,
 
     def kill_a_worker(done, of):
         if not killed and done < of:
-            working = (p for p in psutil.process_iter(["name", "cmdline"]) if is_working(p))
+            working = (p for p in psutil.Process().children(recursive=True) if is_working(p))
             killed.extend(list(working)[:1])
             for process in killed:
                 process.kill()
@@ -354,5 +357,8 @@ def test_a_machine_with_other_weights_is_named(local_ray, folder, weights):
 
 
 def is_working(process):
-    title = " ".join(process.info["cmdline"] or [])
+    try:
+        title = " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
     return title.startswith("ray::") and "Map" in title

@@ -355,12 +355,12 @@ def test_gltf_reads_nothing_outside_its_folder(tmp_path, uri):
     secret.write_bytes(buffer)
     (folder / "link.bin").symlink_to(secret)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.05)
+        server.setblocking(False)
         tree["buffers"][0]["uri"] = uri.format(absolute=secret, port=server.getsockname()[1])
         (folder / "a.gltf").write_text(json.dumps(tree))
         with pytest.raises(FileFormatError, match="only files in its own folder are read"):
             load_points(folder / "a.gltf")
-        with pytest.raises(TimeoutError):
+        with pytest.raises(BlockingIOError):  # nobody has called
             server.accept()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trimesh
-from tests.processes import kill_one_worker, run_until
+from tests.processes import kill_one_worker, killed_when_held
 
 from geocaps.datasets import load, survey
 from geocaps.errors import DatasetError, DroppedPointsWarning, UsageError
@@ -87,27 +87,24 @@ PACK_SCRIPT = """
 import sys
 from pathlib import Path
 from geocaps.points.pack import pack
-pack(Path(sys.argv[1]), Path(sys.argv[2]), points=2048, workers=2)
+pack(Path(sys.argv[1]), Path(sys.argv[2]), points=2048, workers=2, on_file=hold_at(50))
 """
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
     root = tmp_path / "meshes"
     source = write_mesh(root / "box" / "0000.off").read_bytes()
-    for number in range(1, 600):
+    for number in range(1, 100):
         (root / "box" / f"{number:04d}.off").write_bytes(source)
     journal = tmp_path / "out.npz.partial" / "journal.jsonl"
-    run_until(
-        lambda: journal.exists() and journal.read_bytes().count(b"\n") > 50, PACK_SCRIPT, root, tmp_path / "out.npz"
-    )
+    killed_when_held(PACK_SCRIPT, root, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()
-    done = journal.read_bytes().count(b"\n") - 1
+    assert journal.read_bytes().count(b"\n") == 51  # the settings and 50 files
     with journal.open("ab") as file:
         file.write(b'{"object_id": "box/04')  # a line that a kill cut off
     report = pack(root, tmp_path / "out.npz", points=2048, workers=2)
-    assert report.resumed == done
-    assert 50 <= done < 600
-    assert len(load(tmp_path / "out.npz")) == 600
+    assert report.resumed == 50
+    assert len(load(tmp_path / "out.npz")) == 100
     assert not journal.parent.exists()
     pack(root, tmp_path / "whole.npz", workers=2)
     assert (tmp_path / "whole.npz").read_bytes() == (tmp_path / "out.npz").read_bytes()
