@@ -8,9 +8,10 @@ from geocaps.cli import bench, run
 
 @pytest.mark.slow
 def test_bench_prints_every_measurement(capsys, monkeypatch):
-    """The real measurements on less: one object and one repeat in the training steps, small clouds."""
-    step = measure.layer1_step
-    monkeypatch.setattr(measure, "layer1_step", lambda kind, batch, repeats: step(kind, batch=1, repeats=1))
+    """The real measurements on less: one object, few steps to settle and one repeat, small clouds."""
+    step, rate = measure.layer1_step, measure.encode_rate
+    monkeypatch.setattr(measure, "encode_rate", lambda model, batch: rate(model, batch, points=100, repeats=1))
+    monkeypatch.setattr(measure, "layer1_step", lambda kind, batch, repeats: step(kind, 1, repeats=1, warm_steps=2))
     monkeypatch.setattr(bench, "POINTS", (200, 3000))
     assert run(["bench", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -98,11 +98,11 @@ def _train_step(kind: Kind, batch: int, warm_steps: int, repeats: int, pipe: Any
     pipe.send((seconds, memory.added()))
 
 
-def layer1_step(kind: Kind, batch: int, repeats: int) -> tuple[float, float]:
+def layer1_step(kind: Kind, batch: int, repeats: int, warm_steps: int = 30) -> tuple[float, float]:
     """Seconds and bytes of a training step at (B, N 2048, J 16, K 4, M 256), both scaled to one object."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_train_step, args=(kind, batch, 30, repeats, send))
+    process = context.Process(target=_train_step, args=(kind, batch, warm_steps, repeats, send))
     process.start()
     send.close()
     try:
