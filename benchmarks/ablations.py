@@ -17,15 +17,15 @@ from pathlib import Path
 import tyro
 
 from geocaps.apps.encode import Model
+from geocaps.data import load
 from geocaps.evaluation.canonical import reconstruction
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.protocols import alignment_scope, measure
 from geocaps.evaluation.table1 import finished
 from geocaps.evaluation.views import Views
+from geocaps.model.checkpoint import load_checkpoint
 from geocaps.model.objectives import ObjectiveWeights
-from geocaps.points.datasets import load
 from geocaps.training import ObjectiveConfig, TrainConfig, preset
-from geocaps.training.checkpoint import load_checkpoint
 
 Row = dict[str, float | str]
 

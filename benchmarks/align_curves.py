@@ -28,15 +28,15 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from geocaps.apps.align import align
+from geocaps.apps.align.align import align
 from geocaps.apps.drawing import to_png
+from geocaps.data import PointDataset
+from geocaps.data import load as load_data
+from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
 from geocaps.evaluation.baselines import classic, matching
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.views import Views
-from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.points.datasets import PointDataset
-from geocaps.points.datasets import load as load_data
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 KEPT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
 NOISE = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05)

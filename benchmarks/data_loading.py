@@ -17,8 +17,8 @@ import numpy as np
 import torch
 import trimesh
 
+from geocaps.data.pack import pack
 from geocaps.datasets import PointDataset, load
-from geocaps.points.pack import pack
 
 POINTS, VIEWS = 2048, 2
 STEP_OBJECTS, STEP_SECONDS = 16, 0.3

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 import geocaps
-from geocaps.apps.index.rows import KEPT_POINTS, Row, weights_checksum
-from geocaps.apps.index.store import Filter, Store
-from geocaps.points.normalize import Normalization
-from geocaps.se3 import Pose
+from geocaps.geometry.normalize import Normalization
+from geocaps.geometry.se3 import Pose
+from geocaps.index.rows import KEPT_POINTS, Row, weights_checksum
+from geocaps.index.store import Filter, Store
 
 K = 10
 BATCH = 64

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from geocaps.points.sampling import evenly, reduced
+from geocaps.geometry.sampling import evenly, reduced
 
 COUNT = 1024
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from geocaps.points.io import save_points
+from geocaps.io import save_points
 
 ROUNDS = 5
 TORCH = "import torch"

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model import objectives, objects, parts
 from geocaps.model.folding import FoldingDecoder
 from geocaps.model.routing import Routing, log_likelihood
-from geocaps.se3 import Pose
 from geocaps.training import preset
 from geocaps.training.config import STAGES
 from geocaps.training.data import Batches, open_data

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import geocaps
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
-from geocaps.points.synthetic import Shape, make_shape
-from geocaps.se3 import Pose
+from geocaps.data.synthetic import Shape, make_shape
+from geocaps.geometry.se3 import Pose
 from geocaps.viewer.trace import routing_steps, voting_steps
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -21,7 +21,7 @@ import psutil
 import torch
 
 import geocaps
-from geocaps.points.synthetic import ASYMMETRIC, make_shape
+from geocaps.data.synthetic import ASYMMETRIC, make_shape
 
 Maker = Callable[[np.random.Generator], Any]
 

@@ -47,7 +47,7 @@ fi
 pytest=("$venv/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder)
 export OMP_NUM_THREADS=1
 if $quick; then
-    [ $# -gt 0 ] || set -- tests/test_*.py tests/model tests/points tests/training tests/cli
+    [ $# -gt 0 ] || set -- tests/test_*.py tests/geometry tests/io tests/data tests/model tests/training tests/cli
     "${pytest[@]}" -m "not slow" "$@"
 else
     "${pytest[@]}" "$@"

@@ -11,9 +11,9 @@ from playwright.sync_api import sync_playwright
 from tests.viewer.browser import Person, launch
 
 import geocaps
-from geocaps.points.corruption import crop_half_space, gaussian_noise
-from geocaps.points.synthetic import make_shape
-from geocaps.se3 import Pose
+from geocaps.data.corruption import crop_half_space, gaussian_noise
+from geocaps.data.synthetic import make_shape
+from geocaps.geometry.se3 import Pose
 from geocaps.viewer.clouds import shown_cloud
 from geocaps.viewer.server import Viewer
 from geocaps.viewer.shared import Shared, by_name

@@ -20,12 +20,12 @@ import pytest
 import torch
 
 from geocaps import cli
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import MissingExtraError, install_hint
 from geocaps.evaluation.table1 import configuration
-from geocaps.points.io import save_points
-from geocaps.points.synthetic import make_shape
+from geocaps.io import save_points
+from geocaps.model.checkpoint import SHIPPED, load_named
 from geocaps.training import preset
-from geocaps.training.checkpoint import SHIPPED, load_named
 from geocaps.training.schedule import learning_rate
 
 ROOT = Path(__file__).parents[1]

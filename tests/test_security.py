@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import geocaps
-from geocaps.apps.catalogue.items import find_items
-from geocaps.apps.catalogue.work import WorkFolder
+from geocaps.batch.items import find_items
+from geocaps.batch.work import WorkFolder
 from geocaps.cli import run
+from geocaps.data.folder import list_items
 from geocaps.errors import CheckpointError, InvalidInputError
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Settings, evaluate
-from geocaps.points.datasets.folder import list_items
-from geocaps.points.io import load_points, save_points
-from geocaps.points.io.scene import write_whole
-from geocaps.training.checkpoint import load_checkpoint, load_training_state
+from geocaps.io import load_points, save_points
+from geocaps.io.scene import write_whole
+from geocaps.model.checkpoint import load_checkpoint, load_training_state
 
 PACKAGE = Path(geocaps.__file__).parent
 RUNS_CODE = {
@@ -31,10 +31,10 @@ RUNS_CODE = {
 }  # fmt: skip
 ALLOWED = {
     # What a Ray worker sends back to the process that started it, and gets from it.
-    ("apps/catalogue/on_ray.py", "pickle.loads"),
+    ("batch/on_ray.py", "pickle.loads"),
 }
 NETWORK = {"socket", "http", "urllib.request", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "websockets"}
-MAY_USE_NETWORK = {"points/download.py", "viewer/server.py"}
+MAY_USE_NETWORK = {"data/download.py", "viewer/server.py"}
 
 
 def modules():

@@ -10,7 +10,7 @@ import pytest
 
 import geocaps
 from geocaps import cli
-from geocaps.points.io import save_points
+from geocaps.io import save_points
 
 HEAVY = (
     "torch", "scipy", "matplotlib", "trimesh", "h5py", "pandas", "pyarrow", "lancedb", "ray", "viser", "PIL", "sympy",

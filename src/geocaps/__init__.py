@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geocaps import datasets
-    from geocaps.apps.align import Alignment, align
+    from geocaps.apps.align.align import Alignment, align
     from geocaps.apps.canonical import Canonical, canonical
     from geocaps.apps.encode import Model, load, untrained
-    from geocaps.apps.encode_files import EncodedFiles, encode_files
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
-    from geocaps.apps.index import Index
     from geocaps.apps.parts import Decomposition, parts
+    from geocaps.batch.encode_files import EncodedFiles, encode_files
     from geocaps.errors import GeocapsError
-    from geocaps.se3 import Pose
-    from geocaps.similarity import Similarity
+    from geocaps.geometry.se3 import Pose
+    from geocaps.geometry.similarity import Similarity
+    from geocaps.index import Index
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Alignment": "geocaps.apps.align",
-    "align": "geocaps.apps.align",
+    "Alignment": "geocaps.apps.align.align",
+    "align": "geocaps.apps.align.align",
     "Canonical": "geocaps.apps.canonical",
     "canonical": "geocaps.apps.canonical",
-    "EncodedFiles": "geocaps.apps.encode_files",
-    "encode_files": "geocaps.apps.encode_files",
+    "EncodedFiles": "geocaps.batch.encode_files",
+    "encode_files": "geocaps.batch.encode_files",
     "Exported": "geocaps.apps.export",
     "export_onnx": "geocaps.apps.export",
     "Encoding": "geocaps.apps.encoding",
@@ -44,10 +44,10 @@ _WHERE = {
     "untrained": "geocaps.apps.encode",
     "Decomposition": "geocaps.apps.parts",
     "parts": "geocaps.apps.parts",
-    "Index": "geocaps.apps.index",
+    "Index": "geocaps.index",
     "GeocapsError": "geocaps.errors",
-    "Pose": "geocaps.se3",
-    "Similarity": "geocaps.similarity",
+    "Pose": "geocaps.geometry.se3",
+    "Similarity": "geocaps.geometry.similarity",
 }
 __all__ = [
     "Alignment",

@@ -6,17 +6,17 @@ import torch
 import trimesh
 
 import geocaps
-from geocaps.apps.align import _checked, _from_model, align
-from geocaps.apps.alignment.icp import by_tree
-from geocaps.apps.alignment.scoring import final_costs
-from geocaps.apps.alignment.views import _farthest, make_view
+from geocaps.apps.align.align import _checked, _from_model, align
+from geocaps.apps.align.icp import by_tree
+from geocaps.apps.align.prepare import _farthest, make_view
+from geocaps.apps.align.score import final_costs
+from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
+from geocaps.data.synthetic import basic_shape, make_shape
 from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.points.frames import farthest_points
-from geocaps.points.io import save_points
-from geocaps.points.synthetic import basic_shape, make_shape
-from geocaps.se3 import Pose
-from geocaps.similarity import Similarity
+from geocaps.geometry.frames import farthest_points
+from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
+from geocaps.io import save_points
 
 NAMES = ["chair", "airplane", "teapot", "toilet"]
 

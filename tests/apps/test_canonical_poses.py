@@ -11,9 +11,9 @@ from PIL import Image
 
 import geocaps
 from geocaps.apps.canonical import Canonical, Job, Skipped, canonical_each, picture
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
-from geocaps.points.synthetic import make_shape
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import trimesh
 
 import geocaps
 from geocaps.apps.encoding import reliability
+from geocaps.data.synthetic import basic_shape, make_shape
 from geocaps.errors import FileFormatError, InvalidInputError
-from geocaps.points.io import save_points
-from geocaps.points.synthetic import basic_shape, make_shape
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
+from geocaps.io import save_points
 
 
 @pytest.fixture(scope="module")

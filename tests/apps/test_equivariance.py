@@ -6,7 +6,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import geocaps
-from geocaps.points.datasets import load
+from geocaps.data import load
 
 PROMISED = 1e-3
 """In radii of the object, in entries of rotation matrices, and in entries of features of root mean square 1."""

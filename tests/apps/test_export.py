@@ -19,11 +19,11 @@ from geocaps import cli
 from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model
 from geocaps.apps.export import TOLERANCE, DenseEncoder, export_onnx, jacobi_eigh
+from geocaps.data.synthetic import basic_shape, make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.checkpoint import save_checkpoint
 from geocaps.model.config import preset
-from geocaps.points.synthetic import basic_shape, make_shape
-from geocaps.training.checkpoint import save_checkpoint
 
 POINTS = 96
 

@@ -10,10 +10,10 @@ import trimesh
 from PIL import Image
 
 import geocaps
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
-from geocaps.points.io import load_points
-from geocaps.points.io.scene import Mesh, save_cloud, save_meshes
-from geocaps.points.synthetic import make_shape
+from geocaps.io import load_points
+from geocaps.io.scene import Mesh, save_cloud, save_meshes
 
 MAP = np.array([5e5, 5.4e6, 120.0])
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import geocaps
+from geocaps.data.synthetic import basic_shape, make_shape
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.protocols import alignment_scope, measure
 from geocaps.evaluation.views import Views
-from geocaps.points.synthetic import basic_shape, make_shape
-from geocaps.se3 import Pose
-from geocaps.training.checkpoint import save_checkpoint
+from geocaps.geometry.se3 import Pose
+from geocaps.model.checkpoint import save_checkpoint
 
 SHA256 = "ec0b31f1762235276f1af7183dbc0d5bc0b7c5f535137784ab6414e4f1355671"
 GOLDEN = {

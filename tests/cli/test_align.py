@@ -11,9 +11,9 @@ import torch
 import trimesh
 
 from geocaps import cli
-from geocaps.points.io import load_points, save_points
-from geocaps.points.synthetic import basic_shape, make_shape
-from geocaps.se3 import Pose
+from geocaps.data.synthetic import basic_shape, make_shape
+from geocaps.geometry.se3 import Pose
+from geocaps.io import load_points, save_points
 
 TRUTH = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from geocaps.bench import measure
 from geocaps.cli import bench, run
+from geocaps.evaluation import bench as measure
 
 
 @pytest.mark.slow

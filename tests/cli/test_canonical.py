@@ -8,9 +8,9 @@ import torch
 import trimesh
 
 from geocaps import cli
-from geocaps.points.io import load_points
-from geocaps.points.synthetic import make_shape
-from geocaps.se3 import Pose
+from geocaps.data.synthetic import make_shape
+from geocaps.geometry.se3 import Pose
+from geocaps.io import load_points
 
 
 @pytest.fixture

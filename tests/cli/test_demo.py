@@ -5,7 +5,7 @@ import pytest
 
 import geocaps
 from geocaps.cli import run
-from geocaps.training.checkpoint import save_checkpoint
+from geocaps.model.checkpoint import save_checkpoint
 
 
 @pytest.fixture(scope="module")

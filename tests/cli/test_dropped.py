@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from geocaps import cli
-from geocaps.points.io import save_points
-from geocaps.points.synthetic import make_shape
+from geocaps.data.synthetic import make_shape
+from geocaps.io import save_points
 
 HOLES = 7
 

@@ -11,8 +11,8 @@ import torch
 
 import geocaps
 from geocaps import cli
-from geocaps.points.io import save_points
-from geocaps.points.synthetic import make_shape
+from geocaps.data.synthetic import make_shape
+from geocaps.io import save_points
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from geocaps.apps.encode import Model
 from geocaps.cli import run
-from geocaps.training.checkpoint import save_checkpoint
+from geocaps.model.checkpoint import save_checkpoint
 from tests.evaluation.conftest import write_set
 from tests.model.conftest import TINY, make_model
 

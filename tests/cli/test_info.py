@@ -14,7 +14,7 @@ import trimesh
 
 import geocaps
 from geocaps import cli
-from geocaps.points.io import save_points
+from geocaps.io import save_points
 
 SHIPPED = Path(geocaps.__file__).parent / "weights" / "default"
 

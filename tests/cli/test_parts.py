@@ -8,7 +8,7 @@ import torch
 import trimesh
 
 from geocaps import cli
-from geocaps.points.synthetic import make_shape
+from geocaps.data.synthetic import make_shape
 
 
 @pytest.fixture

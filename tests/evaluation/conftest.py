@@ -5,7 +5,7 @@ import pytest
 
 from geocaps.apps.encode import Model
 from geocaps.datasets import load
-from geocaps.training.checkpoint import save_checkpoint
+from geocaps.model.checkpoint import save_checkpoint
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model
 
 

@@ -12,7 +12,7 @@ from geocaps.evaluation.baselines import BASELINES, chosen_baselines, classic, m
 from geocaps.evaluation.run import Settings, evaluate
 from geocaps.evaluation.tables import markdown
 from geocaps.evaluation.views import Views
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 ALIGNERS = [name for name, baseline in BASELINES.items() if baseline.align]
 RETRIEVERS = [name for name, baseline in BASELINES.items() if baseline.describe]

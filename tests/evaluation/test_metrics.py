@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from geocaps.evaluation import metrics
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 from geocaps.training.validation import rotation_error
 
 

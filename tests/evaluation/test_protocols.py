@@ -14,7 +14,7 @@ from geocaps.evaluation.protocols import PAPER_CLASSES, alignment_scope, best_by
 from geocaps.evaluation.run import Settings, evaluate
 from geocaps.evaluation.tables import markdown, tables
 from geocaps.evaluation.views import PROTOCOLS, Views
-from geocaps.se3 import Pose, concatenate
+from geocaps.geometry.se3 import Pose, concatenate
 from geocaps.training.validation import rotation_error
 from tests.model.conftest import clouds
 

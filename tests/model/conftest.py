@@ -70,6 +70,6 @@ def clouds(batch, count, seed=0):
 
 
 def rotations(batch, seed=0):
-    from geocaps.se3 import Pose
+    from geocaps.geometry.se3 import Pose
 
     return Pose.random(batch, generator=torch.Generator().manual_seed(seed))

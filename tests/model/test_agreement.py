@@ -2,8 +2,8 @@ import math
 
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.agreement import agree, consensus, perturbed_viewpoints, vote_pose
-from geocaps.se3 import Pose
 
 
 def generator(seed=0):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from geocaps.errors import InvalidInputError
+from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import chamfer
-from geocaps.se3 import Pose
 from tests.model.conftest import TINY, clouds, make_model, rotations
 
 

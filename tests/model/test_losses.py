@@ -2,6 +2,7 @@ import math
 
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import (
     capsule_distance,
@@ -11,7 +12,6 @@ from geocaps.model.losses import (
     matching_starts,
     pose_agreement,
 )
-from geocaps.se3 import Pose
 from tests.model import literal
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.agreement import agree
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import chamfer, part_regression
@@ -17,7 +18,6 @@ from geocaps.model.objectives import (
     total,
 )
 from geocaps.model.viewpoints import principal_starts
-from geocaps.se3 import Pose
 from tests.model import literal
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model
 from tests.model.test_parts import DEGENERATE

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import chamfer
 from geocaps.model.parts import PointsToParts
 from geocaps.model.routing import Routing, route
-from geocaps.se3 import Pose
 from tests.model import literal
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model, rotations
 

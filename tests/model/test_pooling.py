@@ -1,9 +1,9 @@
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.networks import embedding
 from geocaps.model.pooling import routed_max_pool
 from geocaps.model.routing import Routing
-from geocaps.se3 import Pose
 
 
 def setup(n=50, b=2, j=3, k=2):

@@ -1,7 +1,7 @@
 import torch
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.viewpoints import axis_rotations, principal_starts, random_starts
-from geocaps.se3 import Pose
 from tests.model.conftest import clouds, rotations
 
 

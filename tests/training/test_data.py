@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from geocaps.data import PointDataset, load
 from geocaps.errors import ConfigError, DatasetError
-from geocaps.points.datasets import PointDataset, load
 from geocaps.training.config import Augmentation
 from geocaps.training.data import Batches, augmented_samplings, open_data, unit_sphere
 from geocaps.training.schedule import random_stream

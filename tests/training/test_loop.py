@@ -10,8 +10,8 @@ import torch
 
 from geocaps import load
 from geocaps.errors import CheckpointError, ConfigError, TrainingError, UsageError
+from geocaps.model.checkpoint import find_checkpoint, load_training_state
 from geocaps.training import PRESETS, load_checkpoint, preset, train
-from geocaps.training.checkpoint import find_checkpoint, load_training_state
 from geocaps.training.data import open_data
 from geocaps.training.gradients import fitted_batches
 from geocaps.training.loop import fitted_steps

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from geocaps.training.checkpoint import load_checkpoint, load_training_state
+from geocaps.model.checkpoint import load_checkpoint, load_training_state
 from tests.training import tiny
 
 ROOT = Path(__file__).parents[2]

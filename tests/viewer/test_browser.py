@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from geocaps import Index
-from geocaps.points.io import load_points, save_points
+from geocaps.io import load_points, save_points
 from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, embedded_cloud
 from geocaps.viewer.export import export_page
 from geocaps.viewer.picture import part_under_ray

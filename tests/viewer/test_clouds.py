@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
-from geocaps.points.io import save_points
+from geocaps.io import save_points
 from geocaps.viewer import clouds
 from geocaps.viewer.clouds import (
     MAX_UPLOAD_BYTES,

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from geocaps import Index
-from geocaps.points.io import load_points
-from geocaps.points.synthetic import make_shape
-from geocaps.se3 import Pose
+from geocaps.data.synthetic import make_shape
+from geocaps.geometry.se3 import Pose
+from geocaps.io import load_points
 from geocaps.viewer import saving, texts
 from geocaps.viewer.alignment import align_pair, trimmed_distance
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud

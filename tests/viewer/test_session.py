@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
-from geocaps.points.synthetic import make_shape
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
 from geocaps.viewer.picture import part_under_ray
 from geocaps.viewer.principal import embedded_principal, principal

@@ -13,9 +13,9 @@ from typing import Any
 import geocaps
 from geocaps.apps.weights import sha256_of, weights_folder
 from geocaps.errors import CheckpointError, DatasetError, FileFormatError
-from geocaps.points.io import describe, limits
-from geocaps.points.io.load import FileReport, report_of
-from geocaps.training.checkpoint import CARD, WEIGHTS, count_weights, read_config
+from geocaps.io import describe, limits
+from geocaps.io.load import FileReport, report_of
+from geocaps.model.checkpoint import CARD, WEIGHTS, count_weights, read_config
 
 _CARD_LINES = 4
 _DATA_SETS = (".npz", ".h5", ".hdf5")
@@ -79,7 +79,7 @@ def about_file(path: str | os.PathLike[str]) -> FileReport:
     path = Path(path)
     not_a_set = ""
     if path.suffix.lower() in _DATA_SETS:
-        from geocaps.points import datasets
+        from geocaps import data as datasets
 
         try:
             whole = datasets.load(path)

@@ -14,12 +14,12 @@ from jaxtyping import Float, Float64
 from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
+from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, UsageError
-from geocaps.points.datasets.folder import list_items
-from geocaps.points.io.save import check_target
-from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
-from geocaps.points.sampling import evenly
-from geocaps.similarity import Similarity
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.similarity import Similarity
+from geocaps.io.save import check_target
+from geocaps.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
 
 MOST_DRAWN = 64
 """Objects in one picture."""

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from geocaps.errors import InvalidInputError
+from geocaps.geometry.similarity import Similarity
+from geocaps.io import finite_only, load_points, sample_surface
 from geocaps.model.checks import MAX_COORDINATE
-from geocaps.points.io import finite_only, load_points, sample_surface
-from geocaps.similarity import Similarity
 
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""

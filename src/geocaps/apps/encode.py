@@ -13,12 +13,12 @@ from torch import Tensor
 from geocaps.apps.clouds import Cloud, Source, as_cloud, require_extent
 from geocaps.apps.encoding import Alternative, Encoding, Encodings, Parsed, PartCapsules, reliability, to_user
 from geocaps.errors import InvalidInputError
+from geocaps.geometry.normalize import Normalization, normalization
+from geocaps.geometry.sampling import reduced
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.checkpoint import SHIPPED, load_checkpoint, load_named
 from geocaps.model.config import ModelConfig, preset
 from geocaps.model.viewpoints import principal_starts
-from geocaps.points.normalize import Normalization, normalization
-from geocaps.points.sampling import reduced
-from geocaps.training.checkpoint import SHIPPED, load_checkpoint, load_named
 
 _BATCH = 16
 """Clouds encoded at a time: enough to fill the matrix products, few enough to stay in cache."""

@@ -15,18 +15,18 @@ import torch
 from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.clouds import Cloud
+from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
+from geocaps.geometry.normalize import Normalization
+from geocaps.geometry.se3 import Pose, stack
+from geocaps.geometry.similarity import Similarity
+from geocaps.io.arrays import read_arrays
+from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.capsules import Capsules
 from geocaps.model.folding import grid_triangles
 from geocaps.model.nearest import min_square_distance
 from geocaps.model.routing import log_likelihood
-from geocaps.points.io.arrays import read_arrays
-from geocaps.points.io.save import check_target
-from geocaps.points.normalize import Normalization
-from geocaps.points.whole import written_whole
-from geocaps.se3 import Pose, stack
-from geocaps.similarity import Similarity
 
 _LABEL_BLOCK = 1 << 14
 _TIE = 0.25

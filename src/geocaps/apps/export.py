@@ -23,19 +23,19 @@ from torch import Tensor, nn
 from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import reliability
+from geocaps.atomic import written_whole
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
+from geocaps.geometry.frames import principal_axes
+from geocaps.geometry.normalize import Normalization
+from geocaps.geometry.se3 import Pose
+from geocaps.io.save import check_target
 from geocaps.model.agreement import agree
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules
 from geocaps.model.parts import RoutedVote
 from geocaps.model.routing import log_likelihood
 from geocaps.model.viewpoints import Starts, axis_rotations
-from geocaps.points.frames import principal_axes
-from geocaps.points.io.save import check_target
-from geocaps.points.normalize import Normalization
-from geocaps.points.synthetic import make_shape
-from geocaps.points.whole import written_whole
-from geocaps.se3 import Pose
 
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""

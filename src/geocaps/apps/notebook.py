@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from geocaps.points.sampling import evenly
+from geocaps.geometry.sampling import evenly
 
 if TYPE_CHECKING:
-    from geocaps.apps.align import Alignment
+    from geocaps.apps.align.align import Alignment
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.parts import Decomposition
 

@@ -12,9 +12,9 @@ from jaxtyping import Float, Float64, Int, UInt8
 from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Encoding, PartCapsules
-from geocaps.points.io.save import check_target
-from geocaps.points.io.scene import COLORED_MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
-from geocaps.points.sampling import evenly
+from geocaps.geometry.sampling import evenly
+from geocaps.io.save import check_target
+from geocaps.io.scene import COLORED_MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
 
 _DRAWN = 4096
 """Points that a picture shows at most."""

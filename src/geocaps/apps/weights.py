@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geocaps.errors import CheckpointError
-from geocaps.training.checkpoint import CONFIG, WEIGHTS, find_checkpoint
+from geocaps.model.checkpoint import CONFIG, WEIGHTS, find_checkpoint
 
 if TYPE_CHECKING:
     import geocaps.apps.encode

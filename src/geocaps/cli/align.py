@@ -11,9 +11,9 @@ from geocaps.cli.output import UNSET, PerhapsText, print_json, say
 from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
-    from geocaps.apps.align import Alignment
+    from geocaps.apps.align.align import Alignment
     from geocaps.apps.clouds import Cloud
-    from geocaps.similarity import Similarity
+    from geocaps.geometry.similarity import Similarity
 
 _LITTLE = 0.5
 
@@ -43,10 +43,10 @@ def align(
         drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
-    from geocaps.apps.align import align as find
+    from geocaps.apps.align.align import align as find
     from geocaps.apps.clouds import as_cloud
-    from geocaps.points.io.save import check_target
-    from geocaps.points.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
+    from geocaps.io.save import check_target
+    from geocaps.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
 
     if out is not None:
         check_target(Path(out), {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
@@ -65,7 +65,7 @@ def align(
 
 
 def _save(path: Path, found: Alignment, moving: Cloud) -> None:
-    from geocaps.points.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
+    from geocaps.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
 
     if moving.faces is not None and path.suffix.lower() in MESH_SUFFIXES:
         save_meshes(path, [Mesh(Path(moving.name).stem, found.apply(moving), moving.faces)])

@@ -23,8 +23,8 @@ def bench(json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False, literal_b
     from rich.table import Table
 
     from geocaps.apps.encode import untrained
-    from geocaps.bench import measure
     from geocaps.errors import UsageError
+    from geocaps.evaluation import bench as measure
 
     if literal_batch < 1:
         raise UsageError(f"--literal-batch must be at least 1, not {literal_batch}")

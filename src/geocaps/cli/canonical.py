@@ -42,9 +42,9 @@ def canonical(
     from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, find_jobs, picture
     from geocaps.apps.encode import load
     from geocaps.errors import InvalidInputError
-    from geocaps.points.io.save import check_target
-    from geocaps.points.io.scene import write_whole
-    from geocaps.points.sampling import evenly
+    from geocaps.geometry.sampling import evenly
+    from geocaps.io.save import check_target
+    from geocaps.io.scene import write_whole
 
     jobs = find_jobs(files, out, suffix)
     if png is not None:

@@ -14,9 +14,9 @@ from geocaps.errors import DatasetError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from geocaps.points.datasets.survey import Survey
-    from geocaps.points.download import Source
-    from geocaps.points.pack import PackReport
+    from geocaps.data.download import Source
+    from geocaps.data.pack import PackReport
+    from geocaps.data.survey import Survey
 
 
 def info(source: Positional[str], /, *, split: Annotated[str | None, UNSET] = None, json: bool = False) -> None:
@@ -46,7 +46,7 @@ def info(source: Positional[str], /, *, split: Annotated[str | None, UNSET] = No
             else:
                 _say(console(), "\n".join(file_lines(single)))
             return
-    from geocaps.points.datasets import survey
+    from geocaps.data import survey
 
     with progress_bar() as (progress, task):
         found = survey(source, split=split, on_object=lambda done, of: progress.update(task, completed=done, total=of))
@@ -85,7 +85,7 @@ def pack(
         overwrite: Replace the output, and drop unfinished work of another call.
         json: One JSON object on standard output.
     """
-    from geocaps.points.pack import pack as run
+    from geocaps.data.pack import pack as run
 
     with progress_bar() as (progress, task):
         report = run(
@@ -127,8 +127,8 @@ def download(
         sha256: The checksum that the file must have.
         json: One JSON object on standard output.
     """
-    from geocaps.points.download import download as run
-    from geocaps.points.download import sources
+    from geocaps.data.download import download as run
+    from geocaps.data.download import sources
 
     known = sources()
     if not name and (url is not None or sha256 is not None):

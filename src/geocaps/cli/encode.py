@@ -13,8 +13,8 @@ from geocaps.cli.output import UNSET, console, print_json, progress_bar
 from geocaps.errors import EncodingError
 
 if TYPE_CHECKING:
-    from geocaps.apps.catalogue.shards import Failure
-    from geocaps.apps.encode_files import EncodedFiles
+    from geocaps.batch.encode_files import EncodedFiles
+    from geocaps.batch.shards import Failure
 
 _SHOWN = 20
 
@@ -54,7 +54,7 @@ def encode(
         drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
-    from geocaps.apps.encode_files import encode_files
+    from geocaps.batch.encode_files import encode_files
 
     try:
         with progress_bar("encoding") as (progress, task):

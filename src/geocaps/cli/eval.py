@@ -12,8 +12,8 @@ from geocaps.cli.output import UNSET, console, messages, print_json
 from geocaps.errors import ConfigError, UsageError, install_hint
 
 if TYPE_CHECKING:
+    from geocaps.data import PointDataset
     from geocaps.evaluation.table1 import Row
-    from geocaps.points.datasets import PointDataset
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -67,7 +67,7 @@ def evaluate(
         train_classes: With --table1: only these classes of it, joined by commas (default: all).
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
-    from geocaps.training.checkpoint import SHIPPED
+    from geocaps.model.checkpoint import SHIPPED
 
     dataset = _dataset(data, split, classes)
     if table1:
@@ -159,7 +159,7 @@ def _show_table1(rows: dict[str, Row], dataset: PointDataset, out: Path, points:
 
 
 def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
-    from geocaps.points.datasets import load
+    from geocaps.data import load
 
     dataset = load(data)
     if split is None:

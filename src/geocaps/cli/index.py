@@ -12,7 +12,7 @@ from geocaps.cli.output import UNSET, console, print_json, progress_bar
 from geocaps.errors import SearchIndexError, UsageError
 
 if TYPE_CHECKING:
-    from geocaps.apps.index import Hit, Index
+    from geocaps.index import Hit, Index
 
 _Index = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INDEX")]
 _Class = Annotated[str | None, tyro.conf.arg(name="class", metavar="NAME")]
@@ -99,8 +99,8 @@ def search(
         drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
-    from geocaps.points.io.save import check_target
-    from geocaps.points.io.scene import write_whole
+    from geocaps.io.save import check_target
+    from geocaps.io.scene import write_whole
 
     if k < 1 or rerank < 0:
         raise UsageError(f"--k must be at least 1 and --rerank at least 0, not {k} and {rerank}")
@@ -129,7 +129,7 @@ def info(index: _Index, json: _Flag = False) -> None:
         index: Folder of the index, or an address on object storage.
         json: One JSON object on standard output.
     """
-    from geocaps.apps.index import Index
+    from geocaps.index import Index
 
     found = Index(index).info()
     if json:
@@ -156,7 +156,7 @@ def remove(
         id: Objects with these ids, as in the JSON of a search.
         json: One JSON object on standard output.
     """
-    from geocaps.apps.index import Index
+    from geocaps.index import Index
 
     if class_name is None and path is None and not id:
         raise UsageError("say what to remove: --class, --path or --id")
@@ -170,14 +170,14 @@ def remove(
 
 def _opened(index: str, weights: Path | None) -> Index:
     from geocaps.apps.encode import load
-    from geocaps.apps.index import Index
+    from geocaps.index import Index
 
     return Index(index, None if weights is None else load(weights))
 
 
 def _source(name: str) -> Any:
     """A path, or the embedded set of that name (a folder that is called so is ./shapes)."""
-    from geocaps.points.datasets import EMBEDDED, load
+    from geocaps.data import EMBEDDED, load
 
     return load(name) if name in EMBEDDED else name
 

@@ -13,7 +13,7 @@ from geocaps.errors import CheckpointError, install_hint
 
 if TYPE_CHECKING:
     from geocaps.apps.about import AboutWeights, Environment
-    from geocaps.points.io.load import FileReport
+    from geocaps.io.load import FileReport
 
 
 def info(
@@ -91,7 +91,7 @@ def _config_lines(config: dict[str, Any]) -> list[str]:
 
 def file_lines(file: FileReport) -> list[str]:
     """What a file holds, for people."""
-    from geocaps.points.io.load import STRAY_RULE
+    from geocaps.io.load import STRAY_RULE
 
     of_first = " (of the first object)" if file.kind == "data set" else ""
     count = f"{file.points:,} vertices, {file.faces:,} faces" if file.kind == "mesh" else f"{file.points:,} points"

@@ -41,8 +41,8 @@ def parts(
     from geocaps.apps.encode import load
     from geocaps.apps.parts import parts as find
     from geocaps.errors import UsageError
-    from geocaps.points.io.save import check_target
-    from geocaps.points.io.scene import CLOUD_SUFFIXES, COLORED_MESH_SUFFIXES
+    from geocaps.io.save import check_target
+    from geocaps.io.scene import CLOUD_SUFFIXES, COLORED_MESH_SUFFIXES
 
     for target, suffixes in (
         (out, sorted({*CLOUD_SUFFIXES, *COLORED_MESH_SUFFIXES} - {".npy"})),  # NPY holds points alone

@@ -70,7 +70,7 @@ def view(
     rich.reconfigure(stderr=True)
     found = None
     if index is not None:
-        from geocaps.apps.index import Index
+        from geocaps.index import Index
 
         found = Index(index, loaded)
         found.info()

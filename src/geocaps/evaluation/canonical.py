@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool
 
 from geocaps.apps.encode import Model
+from geocaps.data import PointDataset
 from geocaps.evaluation.encoding import Encoded, encode_all
 from geocaps.evaluation.metrics import chance_spread_degrees, means, partition_agreement, spread_degrees
 from geocaps.evaluation.views import Views, evenly_chosen
+from geocaps.geometry.se3 import stack
 from geocaps.model.losses import chamfer
-from geocaps.points.datasets import PointDataset
-from geocaps.se3 import stack
 from geocaps.training.schedule import random_stream
 
 STABILITY_VIEWS = 10

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from geocaps.apps.align import align
+from geocaps.apps.align.align import align
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.data import load as load_data
 from geocaps.evaluation.baselines.classic import pca, pca_icp
 from geocaps.evaluation.metrics import alignment_summary, feature_distances, retrieval_summary
 from geocaps.evaluation.output import make_folder, write_file
@@ -26,8 +27,7 @@ from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.report import html_page, inline_image
 from geocaps.evaluation.tables import Table
 from geocaps.evaluation.views import Pair, Views
-from geocaps.points.datasets import load as load_data
-from geocaps.similarity import Similarity
+from geocaps.geometry.similarity import Similarity
 
 _SHOWN = 6
 

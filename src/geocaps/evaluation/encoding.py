@@ -12,10 +12,10 @@ from torch import Tensor
 
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encodings
+from geocaps.geometry.se3 import Pose, concatenate
 from geocaps.model.autoencoder import Parse
 from geocaps.model.capsules import Capsules
 from geocaps.model.viewpoints import Starts, random_starts
-from geocaps.se3 import Pose, concatenate
 
 _BATCH = 64
 

@@ -15,13 +15,13 @@ from torch import Tensor
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.data import PointDataset
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.views import evenly_chosen
-from geocaps.points.datasets import PointDataset
-from geocaps.points.sampling import evenly
-from geocaps.se3 import Pose
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.se3 import Pose
 from geocaps.training.schedule import random_stream
 
 _EXAMPLES = 5

@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 RIGHT_DEGREES = 15
 """An answer this near the other view's is right."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from geocaps.atomic import written_whole
+from geocaps.data import PointDataset
 from geocaps.errors import InvalidInputError, UsageError
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Evaluation
 from geocaps.evaluation.table1 import PAPER, Row, paper_table
 from geocaps.evaluation.tables import markdown
-from geocaps.points.datasets import PointDataset
-from geocaps.points.whole import written_whole
 
 
 def make_folder(folder: Path) -> None:

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from geocaps.apps.encode import Model
+from geocaps.data import PointDataset
+from geocaps.data.synthetic import ASYMMETRIC
 from geocaps.errors import DatasetError
 from geocaps.evaluation.encoding import Encoded, candidates, encode_all, model_points, turned_parts
 from geocaps.evaluation.metrics import (
@@ -26,10 +28,8 @@ from geocaps.evaluation.metrics import (
     retrieval_summary,
 )
 from geocaps.evaluation.views import ROTATION, Pair, Views
+from geocaps.geometry.se3 import Pose, concatenate, stack
 from geocaps.model.losses import chamfer
-from geocaps.points.datasets import PointDataset
-from geocaps.points.synthetic import ASYMMETRIC
-from geocaps.se3 import Pose, concatenate, stack
 from geocaps.training.schedule import random_stream
 from geocaps.training.validation import rotation_error
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geocaps.apps.encode import Model
+from geocaps.data import PointDataset
 from geocaps.errors import UsageError
 from geocaps.evaluation import canonical
 from geocaps.evaluation.baselines import BASELINES, measure_baseline
@@ -15,8 +16,7 @@ from geocaps.evaluation.canonical import Figures
 from geocaps.evaluation.encoding import Encoded, encode_all
 from geocaps.evaluation.protocols import Measured, Scope, alignment_scope, chance, measure
 from geocaps.evaluation.views import CROP_KEEP, PROTOCOLS, Views
-from geocaps.points.datasets import PointDataset
-from geocaps.training.checkpoint import SHIPPED
+from geocaps.model.checkpoint import SHIPPED
 
 Say = Callable[[str], None]
 

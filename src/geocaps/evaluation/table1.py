@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from geocaps.apps.encode import Model
+from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError
 from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.metrics import Summary
 from geocaps.evaluation.protocols import Measured, alignment_scope, chance, measure
 from geocaps.evaluation.tables import Table
 from geocaps.evaluation.views import Views
+from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state
 from geocaps.model.config import ModelConfig, PartsConfig
-from geocaps.points.datasets import PointDataset
 from geocaps.training import TrainConfig, load_checkpoint, preset, train
-from geocaps.training.checkpoint import SHIPPED, load_named, load_training_state
 from geocaps.training.data import open_data
 from geocaps.training.run import RunState, resumed
 

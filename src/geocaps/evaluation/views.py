@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from geocaps.points.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.points.datasets import PointDataset
-from geocaps.points.normalize import normalization
-from geocaps.points.sampling import evenly
-from geocaps.se3 import Pose
+from geocaps.data import PointDataset
+from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
+from geocaps.geometry.normalize import normalization
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.se3 import Pose
 from geocaps.training.schedule import random_stream
 
 PROTOCOLS = ("parts", "points", "resampled", "noisy", "partial")

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 PoseVote = Callable[[Pose], Tensor]
 """``Δz = Q(O|z)``: viewpoints ``[..., K]`` to raw 7-D votes ``[..., K, 7]``."""

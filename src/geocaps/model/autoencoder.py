@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.agreement import vote_pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.checks import require_points
@@ -17,7 +18,6 @@ from geocaps.model.objects import ObservedObject, PartsToObject
 from geocaps.model.parts import PointsToParts
 from geocaps.model.routing import Routing
 from geocaps.model.viewpoints import Starts, principal_starts, random_starts
-from geocaps.se3 import Pose
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 
 @dataclass(frozen=True)

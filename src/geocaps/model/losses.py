@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.nearest import nearest_indices
-from geocaps.se3 import Pose
 
 
 def gather_points(points: Float[Tensor, "b m 3"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n 3"]:

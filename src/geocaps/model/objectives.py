@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.geometry.sampling import evenly
 from geocaps.model.agreement import agree, perturbed_viewpoints
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules
@@ -26,7 +27,6 @@ from geocaps.model.losses import (
 )
 from geocaps.model.objects import scaled_to_one
 from geocaps.model.viewpoints import principal_starts, random_starts
-from geocaps.points.sampling import evenly
 
 Terms = dict[str, Tensor]
 

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.agreement import vote_pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
 from geocaps.model.occupancy import Look
 from geocaps.model.viewpoints import Starts
-from geocaps.se3 import Pose
 
 
 @dataclass(frozen=True)

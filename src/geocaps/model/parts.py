@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from geocaps.geometry.frames import farthest_points, local_frames
+from geocaps.geometry.se3 import Pose
 from geocaps.model.agreement import Agreement, agree, perturbed_viewpoints
 from geocaps.model.capsules import Capsules
 from geocaps.model.checks import require_points
@@ -18,8 +20,6 @@ from geocaps.model.losses import chamfer, gather_points
 from geocaps.model.networks import embedding, projection, start_at_identity
 from geocaps.model.pooling import routed_max_pool
 from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
-from geocaps.points.frames import farthest_points, local_frames
-from geocaps.se3 import Pose
 
 
 class RoutedVote(nn.Module):

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.routing import Routing
-from geocaps.se3 import Pose
 
 _ROWS = 4096
 

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from geocaps.points.frames import principal_axes
-from geocaps.se3 import Pose
+from geocaps.geometry.frames import principal_axes
+from geocaps.geometry.se3 import Pose
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from geocaps.training.checkpoint import load_checkpoint, save_checkpoint
+    from geocaps.model.checkpoint import load_checkpoint, save_checkpoint
     from geocaps.training.config import Augmentation, ObjectiveConfig, StageConfig, TrainConfig
     from geocaps.training.loop import TrainResult, train
     from geocaps.training.presets import PRESETS, preset

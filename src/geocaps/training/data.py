@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.data import EMBEDDED, PointDataset, concat, corruption, fault_of, load
 from geocaps.errors import ConfigError, DatasetError, GeocapsError
-from geocaps.points import corruption
-from geocaps.points.datasets import EMBEDDED, PointDataset, concat, fault_of, load
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
 from geocaps.training.schedule import random_stream
 

@@ -17,10 +17,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from geocaps.data import PointDataset
 from geocaps.errors import ConfigError, UsageError
+from geocaps.geometry.se3 import concatenate as concatenate_poses
 from geocaps.model.capsules import Capsules
-from geocaps.points.datasets import PointDataset
-from geocaps.se3 import concatenate as concatenate_poses
 from geocaps.training.config import TrainConfig
 from geocaps.training.data import Batches
 from geocaps.training.distributed import World

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from geocaps.errors import GeocapsError, TrainingError
-from geocaps.training.checkpoint import save_checkpoint
+from geocaps.model.checkpoint import save_checkpoint
 from geocaps.training.config import STAGES, TrainConfig
 from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World, join

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from geocaps.atomic import written_whole
 from geocaps.errors import CheckpointError, install_hint
-from geocaps.points.whole import written_whole
 
 _LINE_EVERY = 20.0
 

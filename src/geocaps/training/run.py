@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
 from geocaps.model.config import ModelConfig
-from geocaps.points.datasets import PointDataset
-from geocaps.training.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
 from geocaps.training.config import TrainConfig, differences
 
 _MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every")

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.data import PointDataset
+from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import chamfer
-from geocaps.points.datasets import PointDataset
-from geocaps.se3 import Pose
 from geocaps.training.config import Augmentation
 from geocaps.training.data import augmented_samplings
 from geocaps.training.schedule import random_stream

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
-from geocaps.apps.align import Alignment, Alternative, align
+from geocaps.apps.align.align import Alignment, Alternative, align
 from geocaps.viewer.clouds import ShownCloud
 
 _KEPT = 0.9

@@ -14,10 +14,10 @@ from jaxtyping import Float
 
 from geocaps import datasets
 from geocaps.apps.clouds import as_cloud
+from geocaps.data import PointDataset
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError, NotFiniteError
-from geocaps.points.datasets import PointDataset
-from geocaps.points.io import SUFFIXES, load_points
-from geocaps.points.sampling import thinned
+from geocaps.geometry.sampling import thinned
+from geocaps.io import SUFFIXES, load_points
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000

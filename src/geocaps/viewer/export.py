@@ -15,9 +15,9 @@ import torch
 
 from geocaps.apps.drawing import part_colors
 from geocaps.apps.encode import Model
-from geocaps.points.io.save import check_target
-from geocaps.points.io.scene import write_whole
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
+from geocaps.io.save import check_target
+from geocaps.io.scene import write_whole
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.session import ObjectSession
 from geocaps.viewer.texts import css_color

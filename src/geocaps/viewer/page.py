@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.points.io import SUFFIXES
+from geocaps.io import SUFFIXES
 from geocaps.viewer import saving, texts
 from geocaps.viewer.align_mode import AlignMode
 from geocaps.viewer.clouds import ShownCloud, uploaded_cloud

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 
 from geocaps.apps.drawing import part_colors
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 NEUTRAL = np.array([0.27, 0.47, 0.67])
 _REACH = 0.04

@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from PIL import Image
 
 from geocaps.apps.drawing import part_colors
-from geocaps.points.io import save_points
-from geocaps.se3 import Pose
-from geocaps.similarity import Similarity
+from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
+from geocaps.io import save_points
 from geocaps.viewer.alignment import AlignedPair
 from geocaps.viewer.session import Turned
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geocaps.apps.drawing import part_colors
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 from geocaps.viewer.picture import NEUTRAL, Picture
 from geocaps.viewer.trace import VotingStep
 

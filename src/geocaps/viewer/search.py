@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from geocaps.viewer.clouds import ShownCloud
 
 if TYPE_CHECKING:
-    from geocaps.apps.index import Hit, Index
+    from geocaps.index import Hit, Index
 
 APART = 1.9
 """Between neighbours of the row, in radii of the query."""

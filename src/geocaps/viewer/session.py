@@ -13,10 +13,10 @@ from torch import Tensor
 
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
 from geocaps.model.capsules import Capsules
 from geocaps.model.folding import grid_triangles
-from geocaps.se3 import Pose
-from geocaps.similarity import Similarity
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.picture import Picture
 from geocaps.viewer.principal import Principal

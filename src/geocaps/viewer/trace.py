@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules
 from geocaps.model.viewpoints import random_starts
-from geocaps.se3 import Pose
 
 
 @dataclass(frozen=True)

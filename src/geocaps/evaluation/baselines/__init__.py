@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool
 from scipy.spatial.distance import cdist
 
-from geocaps.apps.align import align
+from geocaps.apps.align.align import align
 from geocaps.errors import MissingExtraError, UsageError
 from geocaps.evaluation.baselines import classic, matching, retrieval
 from geocaps.evaluation.baselines.classic import Cloud, Rotation
 from geocaps.evaluation.protocols import Measured
 from geocaps.evaluation.views import Views
-from geocaps.se3 import Pose
+from geocaps.geometry.se3 import Pose
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 
 from geocaps.evaluation.baselines.classic import PROPER_FLIPS, Cloud, principal_frame
 from geocaps.evaluation.baselines.matching import fpfh
-from geocaps.points.sampling import thinned
+from geocaps.geometry.sampling import thinned
 
 CHAMFER_POINTS = 256
 D2_POINTS = 512

@@ -1,0 +1,163 @@
+"""One cloud made ready for alignment: working points, normals, quick nearest neighbours, local frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.ndimage import distance_transform_edt
+from scipy.spatial import ConvexHull, QhullError, cKDTree
+from scipy.spatial.distance import cdist
+
+from geocaps.geometry.sampling import evenly
+
+PROBES = 96
+"""Farthest points that stand for the cloud when hundreds of hypotheses are scored."""
+_PROBED = 512
+"""Points that they are chosen among."""
+KEYPOINTS = 32
+"""The first of the probes, which get local frames."""
+FRAME_RADIUS = 0.5
+"""Of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)."""
+_CELLS, _MARGIN = 32, 0.3
+"""Of the table of near points: cells along its longest side, and room left around the cloud."""
+_NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
+_ISOLATED = 3.0
+"""A point whose fourth neighbour is so many times farther than is usual stands alone."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Local reference frames: the part capsules' poses, up to the signs of their axes."""
+
+    origin: Float[np.ndarray, "k 3"]
+    rotation: Float[np.ndarray, "k 3 3"]  # columns: tangent, bitangent, normal
+    size: Float[np.ndarray, "k 3"]  # standard deviation along each axis
+    offset: Float[np.ndarray, "k 3"]  # from keypoint to mean, along each axis: changes sign with it
+    skew: Float[np.ndarray, "k 3"]  # cube root of the third moment along each axis: changes sign with it
+
+
+@dataclass(frozen=True)
+class View:
+    """A cloud in working units: its centroid near the origin, its spread about 1."""
+
+    points: Float[np.ndarray, "n 3"]
+    columns: Float[np.ndarray, "3 n"]  # the points once more, a row for each coordinate
+    normals: Float[np.ndarray, "3 n"]
+    spacing: float  # median distance to the nearest other point
+    neighbour: Int[np.ndarray, "n"]  # the nearest other point
+    solid: Bool[np.ndarray, "n"]  # false where a point stands alone: noise that farthest-point sampling would pick
+    probes: Int[np.ndarray, "p"]
+    tree: cKDTree
+    table: NearestTable
+    hull: Float[np.ndarray, "f 4"]  # planes (outward normal, offset) of the convex hull; none for a flat cloud
+
+
+@dataclass(frozen=True)
+class NearestTable:
+    """For each cell of a grid a near point: one look-up in place of a search, exact to about a cell."""
+
+    origin: Float[np.ndarray, "3"]
+    step: float
+    index: Int[np.ndarray, "x y z"]
+
+    def __call__(self, points: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
+        _, across, deep = self.index.shape
+        last = np.array(self.index.shape)[:, None, None] - 1
+        x, y, z = np.clip((points - self.origin[:, None, None]) * (1 / self.step), 0, last).astype(np.int64)
+        return self.index.take((x * across + y) * deep + z)
+
+
+def make_view(points: Float[np.ndarray, "n 3"]) -> View:
+    tree = cKDTree(points)
+    # Fewer neighbours in a sparse cloud, whose sixteenth lies round the corner.
+    neighbours = min(_NORMAL_NEIGHBOURS, max(6, len(points) // 20), len(points))
+    distance, near = tree.query(points, neighbours)
+    reach = distance[:, min(4, len(points) - 1)]
+    solid = reach <= _ISOLATED * np.median(reach)
+    columns = np.ascontiguousarray(points.T)
+    candidates = np.flatnonzero(solid)
+    candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
+    probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
+    return View(
+        points=points,
+        columns=columns,
+        normals=_normals(columns.take(near, axis=1)),
+        spacing=float(np.median(distance[:, 1])),
+        neighbour=near[:, 1],
+        solid=solid,
+        probes=probes,
+        tree=tree,
+        table=_table(points, solid),
+        hull=_hull(points[solid]),
+    )
+
+
+def local_frames(view: View) -> Frames:
+    """Frames at the first probes, from the neighbours within a radius weighted by 1 - d/radius.
+
+    Where a cloud is so sparse that few points lie within the radius, it grows to hold a handful.
+    """
+    cloud = view.points[view.solid]
+    centers = view.points[view.probes[:KEYPOINTS]]
+    distance = cdist(centers, cloud)
+    handful = min(_HANDFUL, len(cloud)) - 1
+    radius = np.maximum(1.5 * np.partition(distance, handful, axis=1)[:, handful], FRAME_RADIUS)
+    # Pairs of a center and a point within its radius, center by center: few of all.
+    center, point = np.nonzero(distance < radius[:, None])
+    starts = np.searchsorted(center, np.arange(len(centers)))
+    weight = 1 - distance[center, point] / radius[center]
+    weight /= np.add.reduceat(weight, starts)[center]
+    offset = (cloud[point] - centers[center]).T
+    mean = np.add.reduceat(weight * offset, starts, axis=1)
+    offset = offset - mean[:, center]
+    products = (weight * offset)[:, None] * offset
+    variance, axes = np.linalg.eigh(np.add.reduceat(products, starts, axis=2).transpose(2, 0, 1))
+    tangent, normal = axes[..., 2], axes[..., 0]
+    rotation = np.stack([tangent, np.cross(normal, tangent), normal], axis=-1)
+    along = np.einsum("pij,ip->jp", rotation[center], offset)
+    return Frames(
+        origin=centers + mean.T,
+        rotation=rotation,
+        size=np.sqrt(np.clip(variance[:, ::-1], 0, None)),
+        offset=np.einsum("ik,kij->kj", mean, rotation),
+        skew=np.cbrt(np.add.reduceat(weight * along**3, starts, axis=1)).T,
+    )
+
+
+def _normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
+    """Of the plane through each group of neighbours: the eigenvector of their covariance's least eigenvalue."""
+    near = near - near.mean(axis=-1, keepdims=True)
+    covariance = near.transpose(1, 0, 2) @ near.transpose(1, 2, 0)
+    return np.ascontiguousarray(np.linalg.eigh(covariance)[1][:, :, 0].T)
+
+
+def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
+    """As ``farthest_points`` for one small cloud: with all distances at hand a step costs two short calls."""
+    square = cdist(points, points, "sqeuclidean")
+    chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]
+    nearest = square[chosen[0]].copy()
+    while len(chosen) < count:
+        chosen.append(int(nearest.argmax()))
+        np.minimum(nearest, square[chosen[-1]], out=nearest)
+    return np.array(chosen)
+
+
+def _hull(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "f 4"]:
+    try:
+        return ConvexHull(points).equations
+    except QhullError:  # flat, or too few points: it has no inside
+        return np.empty((0, 4))
+
+
+def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
+    kept = np.flatnonzero(solid)
+    low = points[kept].min(axis=0) - _MARGIN
+    size = points[kept].max(axis=0) + _MARGIN - low
+    step = float(size.max()) / _CELLS
+    shape = np.ceil(size / step - 1e-9).astype(np.int64)
+    holder = np.full(shape, -1)
+    holder[tuple(((points[kept] - low) / step).astype(np.int64).T)] = kept
+    nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
+    return NearestTable(low, step, holder[tuple(nearest)])

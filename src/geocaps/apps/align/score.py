@@ -1,0 +1,132 @@
+"""How well a hypothesis explains both clouds: truncated distances, in both directions, over all points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from geocaps.apps.align.icp import Side
+from geocaps.apps.align.motions import ahead, back, dot
+from geocaps.apps.align.prepare import View
+from geocaps.geometry.similarity import Similarity
+
+_PLANE_SHARE = 0.9
+"""Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it."""
+_LESSER_SHARE = 0.25
+_EVIDENCE_PLANE_SHARE, _EVIDENCE_WIDTH = 0.97, 0.2
+"""The same for the final choice, and the distance, in reaches, within which more of it counts quickly."""
+_UNSEEN = 0.3
+"""What an unexplained point costs where the other cloud has ended; elsewhere it costs 1."""
+_NOISE = 4.0
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Square distances from each point to its partner, in units of B."""
+
+    point: Float[np.ndarray, "h m"]
+    plane: Float[np.ndarray, "h m"]
+
+    def truncated(self, reach: float) -> Float[np.ndarray, "h m"]:
+        """min(d², reach²) / reach²: noise counts little, a point without partner counts 1 and no more.
+
+        Truncated, not trimmed: the few points that tell a flip from the truth keep their say.
+        """
+        return np.where(self.point < reach**2, self.blend() / reach**2, 1.0)
+
+    def evidence(self, reach: float) -> Float[np.ndarray, "h m"]:
+        """Truncated too, but growing like a logarithm: small systematic gaps speak as well as a few large ones.
+
+        It is minus the log likelihood of noise with heavy tails. Sharper than :meth:`truncated`, it tells near poses
+        apart once they are refined; before that it would mislead.
+        """
+        width = _EVIDENCE_WIDTH * reach
+        scaled = np.log1p(self.blend(_EVIDENCE_PLANE_SHARE) / width**2) / np.log1p(_EVIDENCE_WIDTH**-2)
+        return np.where(self.point < reach**2, scaled, 1.0)
+
+    def blend(self, plane_share: float = _PLANE_SHARE) -> Float[np.ndarray, "h m"]:
+        return plane_share * self.plane + (1 - plane_share) * self.point
+
+
+def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
+    """From A to B and from B to A."""
+    one = np.ones(len(motions))
+    return _residuals(b, ahead(motions, a.chosen), one), _residuals(a, back(motions, b.chosen), motions.scale)
+
+
+def own_residuals(view: View) -> Residuals:
+    """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
+    gap = view.columns - view.columns[:, view.neighbour]
+    return _from_gap(gap[:, None], view.normals[:, None, view.neighbour])
+
+
+def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], scale: bool) -> Float[np.ndarray, "h"]:
+    """One number from the truncated residuals of both directions, mostly that of the direction better explained.
+
+    Where B is a part of A, all of B is explained and only some of A. With a free scale both count the same, or A would
+    shrink to a spot that B explains.
+    """
+    first, second = forward.mean(axis=1), backward.mean(axis=1)
+    return np.minimum(first, second) + (1.0 if scale else _LESSER_SHARE) * np.maximum(first, second)
+
+
+def costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+    forward, backward = residuals(a, b, motions)
+    return cost(forward.truncated(reach), backward.truncated(reach), scale)
+
+
+def floor(a: View, b: View, reach: float, scale: bool) -> float:
+    """What two samplings of one surface cost at best, with exact partners."""
+    return float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
+
+
+def final_costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+    """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
+
+    A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
+    pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
+    to a spot and most of B would lie beyond it.
+    """
+    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
+    if not scale:
+        _excuse(forward, ahead(motions, a.chosen), b.view.hull)
+        _excuse(backward, back(motions, b.chosen), a.view.hull)
+    return cost(forward, backward, scale)
+
+
+def final_floor(a: View, b: View, reach: float, scale: bool) -> float:
+    """The same of the final score."""
+    return float(cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), scale)[0])
+
+
+def _excuse(
+    evidence: Float[np.ndarray, "h m"], points: Float[np.ndarray, "3 h m"], hull: Float[np.ndarray, "f 4"]
+) -> None:
+    lost = evidence >= 1
+    beyond = (hull[:, :3] @ points[:, lost] > -hull[:, 3:]).any(axis=0)
+    evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
+
+
+def explained(found: Residuals, own: Residuals) -> float:
+    """Share of points no farther from their partners than the other cloud's own points are from their neighbours."""
+    return float((found.blend() <= _NOISE**2 * np.median(own.blend())).mean())
+
+
+def trimmed_rms(forward: Residuals, backward: Residuals) -> float:
+    """Root mean square distance of the better explained direction, without the farthest tenth of its points."""
+    means = []
+    for square in (forward.point[0], backward.point[0]):
+        means.append(np.sort(square)[: max(1, int(np.ceil(0.9 * len(square))))].mean())
+    return float(np.sqrt(min(means)))
+
+
+def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
+    partner = target.nearest(points)
+    gap = (points - target.view.columns.take(partner, axis=1)) * scale[:, None]
+    return _from_gap(gap, target.view.normals.take(partner, axis=1))
+
+
+def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"]) -> Residuals:
+    return Residuals(dot(gap, gap), dot(gap, normal) ** 2)

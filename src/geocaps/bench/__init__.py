@@ -1,1 +1,0 @@
-"""``geocaps bench``: the product against the paper's formulas taken literally, and its own rates."""

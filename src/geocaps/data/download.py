@@ -1,0 +1,254 @@
+"""Fetches public data sets: resumable, checked, and never half in place.
+
+A file is fetched to ``<name>.part`` (a later call goes on where it stopped), checked, then renamed. Its SHA-256 is kept
+beside it, so that a file of which no checksum is published is at least the same the second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from geocaps.atomic import written_whole
+from geocaps.data.archive import extract_zip
+from geocaps.errors import DatasetError, UsageError
+
+TIMEOUT_SECONDS = 60
+BLOCK = 2**18
+SIGNATURES = {".zip": b"PK", ".npz": b"PK", ".h5": b"\x89HDF", ".hdf5": b"\x89HDF"}
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a public data set is. ``checksum`` is ``algorithm:hex``; without ``url`` it has to be fetched by hand."""
+
+    name: str
+    title: str
+    licence: str
+    page: str
+    url: str | None
+    filename: str
+    checksum: str | None
+    checksum_note: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """What came of a download. ``path`` is what ``load`` takes; ``checked_against`` says what vouches for the bytes."""
+
+    path: Path
+    archive: Path
+    sha256: str
+    checked_against: str | None
+    fetched: bool
+
+
+def sources() -> dict[str, Source]:
+    """The table of known data sets (geocaps/data/sources.json)."""
+    table = json.loads((resources.files("geocaps") / "data" / "sources.json").read_text(encoding="utf-8"))
+    return {name: Source(name=name, **entry) for name, entry in table.items()}
+
+
+def download(
+    name: str,
+    folder: Path,
+    *,
+    url: str | None = None,
+    sha256: str | None = None,
+    on_bytes: Progress | None = None,
+) -> Downloaded:
+    """Fetches a known data set, or with ``url`` any other, into ``folder``; a zip is unpacked to ``folder/name``.
+
+    ``on_bytes(done, of)`` is told of progress. A wrong checksum raises a DatasetError and leaves nothing in place.
+    """
+    source = _source(name, url)
+    address = url or source.url
+    if address is None:
+        raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
+    checksum = _expected(source, url, sha256)
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another --to") from error
+    target = folder / source.filename
+    record = target.with_name(target.name + ".sha256")
+    against = "the known checksum" if checksum else None
+    if checksum is None and record.is_file():
+        checksum, against = "sha256:" + record.read_text(encoding="utf-8")[:64], f"an earlier download ({record})"
+    fetched = not target.exists()
+    if fetched:
+        part = target.with_name(target.name + ".part")
+        try:
+            _fetch(address, part, on_bytes)
+        except DatasetError:
+            if is_new and not any(folder.iterdir()):
+                folder.rmdir()
+            raise
+        _check_kind(part, target.suffix.lower(), address)
+        _check(part, checksum, address)
+    elif checksum is not None and _hash(target, checksum.split(":")[0]) != checksum.split(":")[1]:
+        raise DatasetError(f"{target} exists but is not the file of {checksum}; move it away and download again")
+    digest = _hash(part if fetched else target, "sha256")
+    _write_beside(record, f"{digest}  {target.name}\n")
+    if fetched:
+        os.replace(part, target)
+    if target.suffix.lower() != ".zip":
+        return Downloaded(target, target, digest, against, fetched)
+    unpacked = folder / name
+    if not unpacked.exists():
+        extract_zip(target, unpacked)
+    return Downloaded(_inner(unpacked), target, digest, against, fetched)
+
+
+def _source(name: str, url: str | None) -> Source:
+    known = sources()
+    if url is not None:
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise UsageError(f"{url}: only http and https addresses can be downloaded")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            raise UsageError(f"{name!r}: a name is made of letters, digits, '_', '-' and '.', and becomes a folder")
+        filename = urllib.parse.unquote(urllib.parse.urlsplit(url).path).rsplit("/", 1)[-1]
+        if (
+            not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_. -]*", filename)
+            or Path(filename).suffix.lower() not in SIGNATURES
+        ):
+            if name not in known:
+                raise UsageError(f"{url}: the address must end in a file name with one of {', '.join(SIGNATURES)}")
+            filename = known[name].filename
+        if name not in known:
+            return Source(name, name, "as its owner says", url, url, filename, None, "none is known", "")
+        return Source(**{**vars(known[name]), "filename": filename})
+    if name not in known:
+        raise UsageError(f"{name!r} is not a known data set; known are {', '.join(known)}; any other needs --url")
+    return known[name]
+
+
+def _expected(source: Source, url: str | None, sha256: str | None) -> str | None:
+    if sha256 is None:
+        return None if url is not None and url != source.url else source.checksum
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise UsageError(f"--sha256 takes 64 hexadecimal digits, got {sha256!r}")
+    return f"sha256:{sha256.lower()}"
+
+
+def _fetch(url: str, part: Path, on_bytes: Progress | None) -> None:
+    """Fetches into ``part``, going on from what is there when the server still has the same file."""
+    tag_file = part.with_name(part.name + ".tag")
+    have = part.stat().st_size if part.exists() and tag_file.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "geocaps", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+        request.add_header("If-Range", tag_file.read_text(encoding="utf-8"))
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as reply:
+            have = have if reply.status == 206 else 0
+            length = reply.headers.get("Content-Length")
+            total = have + int(length) if length and length.isdigit() else None
+            _check_range(reply, have, url)
+            _check_space(part, have, total)
+            _remember_tag(tag_file, reply)
+            with part.open("ab" if have else "wb") as file:
+                while block := reply.read(BLOCK):
+                    file.write(block)
+                    have += len(block)
+                    if on_bytes is not None:
+                        on_bytes(have, total)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # what is there is not a part of the file on the server
+            _forget(part, tag_file)
+            raise DatasetError(
+                f"{url}: the part that was fetched earlier does not fit; call again to start over"
+            ) from error
+        raise DatasetError(
+            f"{url}: the server answered {error.code} {error.reason}; try later or give --url"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise DatasetError(f"{url}: the transfer failed ({reason}); call again to go on where it stopped") from error
+    if total is not None and have != total:
+        raise DatasetError(
+            f"{url}: the transfer ended at {have} of {total} bytes; call again to go on where it stopped"
+        )
+    tag_file.unlink(missing_ok=True)
+
+
+def _remember_tag(tag_file: Path, reply: http.client.HTTPResponse) -> None:
+    """What identifies this version of the file on the server; without it a part cannot be trusted to fit."""
+    etag = reply.headers.get("ETag")
+    tag = etag if etag and not etag.startswith("W/") else reply.headers.get("Last-Modified")
+    if tag:
+        _write_beside(tag_file, tag)
+    else:
+        tag_file.unlink(missing_ok=True)
+
+
+def _check_range(reply: http.client.HTTPResponse, have: int, url: str) -> None:
+    if have and not reply.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        raise DatasetError(f"{url}: the server sent another range than asked for; delete the .part file and call again")
+
+
+def _check_space(part: Path, have: int, total: int | None) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if total is not None and total - have > free:
+        raise DatasetError(f"{part.parent} has {free} bytes free, but {total - have} are needed; choose another folder")
+
+
+def _check_kind(part: Path, suffix: str, url: str) -> None:
+    with part.open("rb") as file:
+        start = file.read(8)
+    if not start.startswith(SIGNATURES[suffix]):
+        _forget(part)
+        what = "a web page" if start.lstrip().startswith(b"<") else f"something that starts with {start!r}"
+        raise DatasetError(f"{url}: expected a {suffix} file, the server sent {what}; give another --url")
+
+
+def _check(part: Path, checksum: str | None, url: str) -> None:
+    if checksum is None:
+        return
+    algorithm, expected = checksum.split(":")
+    found = _hash(part, algorithm)
+    if found != expected:
+        _forget(part)
+        raise DatasetError(
+            f"{url}: the {algorithm} of what came is {found}, expected {expected}; it was deleted. "
+            "Call again, and if this stays so the file has changed at its source: check it there and give --sha256"
+        )
+
+
+def _hash(path: Path, algorithm: str) -> str:
+    whole = hashlib.new(algorithm)
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+def _inner(unpacked: Path) -> Path:
+    """An archive often has a single folder at its top: that is the data set."""
+    entries = [entry for entry in unpacked.iterdir() if not entry.name.startswith((".", "__"))]
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() else unpacked
+
+
+def _forget(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _write_beside(path: Path, text: str) -> None:
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")

@@ -1,0 +1,326 @@
+"""The table of an index, in a folder or on object storage: every call to LanceDB is in this file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from geocaps.errors import GeocapsError, MissingExtraError, SearchIndexError
+from geocaps.geometry.normalize import Normalization
+from geocaps.geometry.se3 import Pose
+from geocaps.index.rows import QUANTUM, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE = "objects"
+FORMAT = "2"
+APPROXIMATE_FROM = 50_000
+"""From so many objects on, an approximate vector index answers in place of a comparison with every feature."""
+_PROBES, _REFINE = 64, 40
+"""Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
+_KEPT_FOR = timedelta(hours=1)
+"""Age from which files that newer ones have replaced are deleted: no search takes that long."""
+_FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which objects: those that fit everything given. ``path`` is a pattern with ``*`` and ``?`` over whole paths."""
+
+    class_name: str | None = None
+    path: str | None = None
+    ids: tuple[str, ...] | None = None
+
+    def sql(self) -> str | None:
+        """The condition for LanceDB, whatever is in the strings; None for everything."""
+        terms = []
+        if self.class_name is not None:
+            terms.append(f"class_name = {literal(self.class_name)}")
+        if self.path is not None:
+            terms.append(f"path LIKE {literal(_like(self.path))}")
+        if self.ids is not None:
+            terms.append(_is_in("id", self.ids))
+        return " AND ".join(terms) or None
+
+
+class Store:
+    """One LanceDB table. Every write is one atomic commit: a kill at any instant leaves the last one."""
+
+    def __init__(self, where: str | os.PathLike[str]) -> None:
+        self.where = os.fspath(where)
+        self._table: Any = None
+
+    def exists(self) -> bool:
+        return self._opened() is not None
+
+    @property
+    def table(self) -> Any:
+        table = self._opened()
+        if table is None:
+            raise SearchIndexError(
+                f"there is no index at {self.where}: make one with  geocaps index add {self.where} FOLDER"
+            )
+        return table
+
+    def create(self, weights: str, config: str, dimension: int) -> None:
+        """Makes the empty table, unless another process was quicker."""
+        with self._told("made"):
+            made_with = {_WEIGHTS_KEY: weights.encode(), _CONFIG_KEY: config.encode()}
+            schema = _schema(dimension, {_FORMAT_KEY: FORMAT.encode(), **made_with})
+            self._database().create_table(TABLE, schema=schema, exist_ok=True)
+        self._table = None
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the weights that the features were made with."""
+        return self.table.schema.metadata[_WEIGHTS_KEY].decode("ascii", "replace")
+
+    @property
+    def config(self) -> str:
+        """Settings of the model that the features were made with, as JSON."""
+        return self.table.schema.metadata[_CONFIG_KEY].decode("utf-8", "replace")
+
+    @property
+    def dimension(self) -> int:
+        return self.table.schema.field("feature").type.list_size
+
+    def count(self, where: Filter | None = None) -> int:
+        with self._told("read"):
+            return self.table.count_rows(where.sql() if where is not None else None)
+
+    def classes(self) -> list[str | None]:
+        """The class of every object."""
+        with self._told("read"):
+            found = self.table.search().select(["class_name"]).limit(max(1, self.table.count_rows())).to_arrow()
+        return found["class_name"].to_pylist()
+
+    def known(self, ids: Sequence[str], paths: Sequence[str]) -> list[tuple[str, str | None]]:
+        """Id and path of the objects that have one of these ids, or lie at one of these paths."""
+        where = " OR ".join(_is_in(name, values) for name, values in (("id", ids), ("path", paths)) if values)
+        if not where:
+            return []
+        with self._told("read"):
+            found = self.table.search().where(where).select(["id", "path"]).limit(self._most()).to_arrow()
+        return list(zip(found["id"].to_pylist(), found["path"].to_pylist(), strict=True))
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Adds the rows whose ids are not there yet, in one commit."""
+        if rows:
+            with self._told("written to"):
+                batch = _to_arrow(rows, self.table.schema)
+                self.table.merge_insert("id").when_not_matched_insert_all().execute(batch)
+
+    def delete(self, where: Filter) -> int:
+        """Removes what fits the filter, and returns how many objects that were."""
+        condition = where.sql()
+        assert condition is not None, "a filter that fits everything must not delete"
+        with self._told("written to"):
+            before = self.table.count_rows(condition)
+            if before:
+                self.table.delete(condition)
+        return before
+
+    def nearest(self, feature: np.ndarray, k: int, where: Filter) -> list[tuple[Row, float]]:
+        """The k objects whose features are nearest (all, if there are fewer), with their Euclidean distances."""
+        with self._told("searched"):
+            query = self.table.search(feature.astype(np.float32), vector_column_name="feature").distance_type("l2")
+            if self.is_approximate:
+                query = query.nprobes(_PROBES).refine_factor(_REFINE)
+            condition = where.sql()
+            if condition is not None:
+                query = query.where(condition, prefilter=True)
+            found = query.limit(min(k, self._most())).select([*self.table.schema.names, "_distance"]).to_arrow()
+            rows = [_from_arrow(record) for record in found.to_pylist()]
+        distance = np.sqrt(np.clip(found["_distance"].to_numpy(), 0, None))
+        return list(zip(rows, distance.tolist(), strict=True))
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether the table has a vector index; without one every feature is compared."""
+        return bool(self.table.list_indices())
+
+    def tidy(self) -> None:
+        """Joins small files and brings the vector index up to date; makes it once the table is large."""
+        with self._told("tidied"):
+            try:
+                if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
+                    from lancedb.index import IvfRq
+
+                    self.table.create_index("feature", config=IvfRq(distance_type="l2"))
+                self.table.optimize(cleanup_older_than=_KEPT_FOR)
+            except (RuntimeError, OSError, ValueError) as error:
+                # Another process wrote or tidied and was quicker. Nothing is lost: whoever comes next tidies the rest.
+                if "commit conflict" not in str(error).lower():
+                    raise
+
+    # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _opened(self) -> Any:
+        """The table, checked; None where there is none yet."""
+        if self._table is None and self._may_be_there():
+            with self._told("opened"):
+                try:
+                    table = self._database().open_table(TABLE)
+                except (ValueError, FileNotFoundError) as error:
+                    # Object storage has no folders to look into first.
+                    if self._is_remote and "not found" in str(error):
+                        return None
+                    raise
+                self._table = self._checked(table)
+        return self._table
+
+    @property
+    def _is_remote(self) -> bool:
+        return "://" in self.where
+
+    def _may_be_there(self) -> bool:
+        """Whether an index is at a local path. What is something else is never written into."""
+        if self._is_remote:
+            return True
+        folder = Path(self.where)
+        if not folder.exists():
+            return False
+        if not folder.is_dir():
+            raise SearchIndexError(f"{folder} is a file, and an index is a folder: choose another name")
+        inside = folder / f"{TABLE}.lance"
+        if not inside.is_dir():
+            if any(folder.iterdir()):
+                raise SearchIndexError(f"{folder} is a folder of other things and holds no index: choose another name")
+            return False
+        # A kill while the table was made leaves no version, and nothing in it is lost.
+        if any(inside.glob("_versions/*.manifest")):
+            return True
+        if any(inside.glob("data/*")):
+            raise SearchIndexError(
+                f"{folder} is damaged, it has data but no version of the table: restore it or make it anew"
+            )
+        return False
+
+    def _database(self) -> Any:
+        try:
+            import lancedb
+        except ImportError as error:
+            raise MissingExtraError("a search index", "index") from error
+        # What other processes and machines have written is seen at the next call.
+        return lancedb.connect(self.where, read_consistency_interval=timedelta(0))
+
+    def _checked(self, table: Any) -> Any:
+        schema = table.schema
+        metadata = schema.metadata or {}
+        if metadata.get(_FORMAT_KEY) != FORMAT.encode() or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
+            raise SearchIndexError(f"{self.where} holds a LanceDB table, but not a geocaps index of format {FORMAT}")
+        feature = schema.field("feature").type if "feature" in schema.names else None
+        dimension = getattr(feature, "list_size", 0)
+        if dimension < 1 or not schema.equals(_schema(dimension, {})):
+            raise SearchIndexError(
+                f"{self.where} has other columns than a geocaps index of format {FORMAT}: make it anew"
+            )
+        return table
+
+    def _most(self) -> int:
+        return max(1, self.table.count_rows())
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Whatever LanceDB raises becomes one sentence that names the index."""
+        try:
+            yield
+        except GeocapsError:
+            raise
+        except BaseException as error:
+            # A panic in the Rust library is no Exception; an interrupt by the user is none of ours.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            # Its messages end in places of its own source code.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(", /")[0][:200]
+            raise SearchIndexError(f"the index {self.where} cannot be {what}: {reason}") from error
+
+
+def literal(text: str) -> str:
+    """A string constant of LanceDB's SQL, in which a quote is doubled and nothing else has a meaning."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _is_in(column: str, values: Iterable[str]) -> str:
+    return f"{column} IN ({', '.join(map(literal, values))})"
+
+
+def _like(pattern: str) -> str:
+    """A pattern with ``*`` and ``?`` as one of SQL, whose own wildcards are taken as they are."""
+    meaning = {"*": "%", "?": "_", "%": "\\%", "_": "\\_", "\\": "\\\\"}
+    return "".join(meaning.get(letter, letter) for letter in pattern)
+
+
+# ── rows and arrow ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError("a search index", "index") from error
+    fields = [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("path", pa.string()),
+        ("class_name", pa.string()),
+        ("feature", pa.list_(pa.float32(), dimension)),
+        ("translation", pa.list_(pa.float64(), 3)),
+        ("wxyz", pa.list_(pa.float64(), 4)),
+        ("center", pa.list_(pa.float64(), 3)),
+        ("scale", pa.float64()),
+        ("points", pa.list_(pa.int16())),
+    ]
+    return pa.schema(fields, metadata=metadata)
+
+
+def _to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": row.id,
+                "name": row.name,
+                "path": row.path,
+                "class_name": row.class_name,
+                "feature": row.feature,
+                "translation": row.pose.translation.numpy(),
+                "wxyz": row.pose.wxyz.numpy(),
+                "center": row.normalization.center.numpy(),
+                "scale": row.normalization.scale.item(),
+                "points": np.rint(row.points / QUANTUM).astype(np.int16).reshape(-1),
+            }
+            for row in rows
+        ],
+        schema=schema,
+    )
+
+
+def _from_arrow(record: dict[str, Any]) -> Row:
+    def vector(name: str) -> torch.Tensor:
+        return torch.tensor(record[name], dtype=torch.float64)
+
+    points = np.array(record["points"], dtype=np.float64) * QUANTUM
+    numbers = (value for name in ("translation", "wxyz", "center", "feature") for value in record[name])
+    if not (np.isfinite([*numbers, record["scale"]]).all() and record["scale"] > 0 and len(points)):
+        raise ValueError(f"the entry {record['id']} is damaged")
+    return Row(
+        id=record["id"],
+        name=record["name"],
+        path=record["path"],
+        class_name=record["class_name"],
+        feature=np.array(record["feature"], dtype=np.float32),
+        pose=Pose(vector("translation"), vector("wxyz")),
+        normalization=Normalization(vector("center"), vector("scale")),
+        points=points.reshape(-1, 3),
+    )

@@ -1,0 +1,16 @@
+"""Files to points and back: meshes, scans, text columns and arrays, with damaged and hostile files refused."""
+
+from geocaps.io.load import SUFFIXES, PointCloud, describe, finite_only, is_supported, load_points
+from geocaps.io.save import save_points
+from geocaps.io.surface import sample_surface
+
+__all__ = [
+    "SUFFIXES",
+    "PointCloud",
+    "describe",
+    "finite_only",
+    "is_supported",
+    "load_points",
+    "sample_surface",
+    "save_points",
+]

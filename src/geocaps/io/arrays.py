@@ -1,0 +1,208 @@
+"""Arrays: NPY, NPZ and HDF5. Nothing is unpickled, and an array is read only after its shape was checked."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from geocaps.io import limits
+from geocaps.io.limits import Geometry
+
+if TYPE_CHECKING:
+    import h5py
+
+_MAX_MEMBERS = 1000
+_MAX_COLUMNS = 16
+_NPY_HEADER_BYTES = 64 * 1024
+_NAMES = ("points", "data")
+# deflate, shuffle, fletcher32, szip, nbit, scale-offset and LZF: what h5py itself holds, no plug-in is ever loaded.
+_HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+
+Shape = tuple[int, ...]
+
+
+def read_npy(path: Path) -> Geometry:
+    """Read an array [N, 3], or [N, C] whose first three columns are x, y, z."""
+    data = limits.read_bytes(path)
+    stream = io.BytesIO(data)
+    shape, dtype = _npy_header(stream)
+    _check_array(shape, dtype, "the array")
+    limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), "the points that the header declares")
+    return _cloud(npy_format.read_array(io.BytesIO(data), allow_pickle=False))
+
+
+def read_npz(path: Path) -> Geometry:
+    """Read the array `points` (or `data`), else the only array of shape [N, 3]."""
+    with _opened_npz(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise ValueError(f"it has {len(members):,} arrays, the limit is {_MAX_MEMBERS:,}")
+        headers = {}
+        for name, info in members.items():
+            # Other methods, which NumPy never writes, unpack without a bound.
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"the array '{name[:40]}' is packed in a way that NumPy does not write")
+            if not info.filename.endswith(".npy"):
+                continue
+            with archive.open(info) as member:
+                headers[name] = _npy_header(io.BytesIO(member.read(_NPY_HEADER_BYTES)))
+        name = _choose({key: shape for key, (shape, _) in headers.items()})
+        shape, dtype = headers[name]
+        _check_array(shape, dtype, f"the array '{name[:40]}'")
+        info = members[name]
+        limits.check_expansion(info.file_size, info.compress_size)
+        limits.check_present(_nbytes(shape, dtype), info.file_size, f"the array '{name[:40]}'")
+        # The size in the directory, checked above, is all that a member can give.
+        return _cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read every array of an archive that ``np.savez`` wrote (not packed), each after its size was checked."""
+    found = {}
+    with _opened_npz(path) as archive:
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise ValueError(f"it has {len(archive.infolist()):,} arrays, the limit is {_MAX_MEMBERS:,}")
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
+                raise ValueError(f"its member '{info.filename[:40]}' is packed, or is no array")
+            data = archive.read(info)
+            stream = io.BytesIO(data)
+            shape, dtype = _npy_header(stream)
+            limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), f"the array '{name[:40]}'")
+            found[name] = npy_format.read_array(io.BytesIO(data), allow_pickle=False)
+    return found
+
+
+def _cloud(table: np.ndarray) -> Geometry:
+    more = table.shape[1] - 3
+    return limits.cloud(table[:, :3], [f"{more} more columns"] if more else [])
+
+
+def _opened_npz(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(io.BytesIO(limits.read_bytes(path)))
+    except zipfile.BadZipFile as error:
+        raise ValueError(
+            "it is not a zip archive, as NPZ files are: damaged, cut short or of another format"
+        ) from error
+
+
+def read_hdf5(path: Path) -> Geometry:
+    """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in whatever group it stands."""
+    size = path.stat().st_size
+    if size > limits.MAX_FILE_BYTES:
+        raise ValueError(f"the file has {size:,} bytes, the limit is {limits.MAX_FILE_BYTES:,}")
+    with _opened_hdf5(path) as file:
+        datasets = _hdf5_datasets(file)
+        name = _choose({key: item.shape for key, item in datasets.items()})
+        chosen = datasets[name]
+        _check_array(chosen.shape, chosen.dtype, f"the dataset '{name[:40]}'")
+        if chosen.external or chosen.is_virtual:
+            raise ValueError(f"the dataset '{name[:40]}' has its data in other files, which are not read")
+        plan = chosen.id.get_create_plist()
+        filters = {plan.get_filter(i)[0] for i in range(plan.get_nfilters())}
+        if not filters <= _HDF5_FILTERS:
+            raise ValueError(f"the dataset '{name[:40]}' is packed with a plug-in, which is not loaded")
+        limits.check_expansion(_nbytes(chosen.shape, chosen.dtype), chosen.id.get_storage_size())
+        limits.check_expansion(_nbytes(chosen.chunks or (), chosen.dtype), size)
+        return _cloud(chosen[:])
+
+
+def _opened_hdf5(path: Path) -> h5py.File:
+    import h5py  # slow to import
+
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(why_not_hdf5(path, error)) from error
+
+
+def why_not_hdf5(path: Path, error: Exception) -> str:
+    """HDF5 speaks of its own inside when a file does not open."""
+    import h5py
+
+    if not isinstance(error, OSError) or error.errno is not None:
+        return str(error)
+    return "it is damaged or cut short" if h5py.is_hdf5(path) else "it does not begin with an HDF5 header"
+
+
+def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Every dataset of numbers by its name, reached without following a link out of the file."""
+    import h5py
+
+    found: dict[str, h5py.Dataset] = {}
+    waiting: list[tuple[str, h5py.Group]] = [("", file)]
+    seen = 0
+    while waiting:
+        prefix, group = waiting.pop()
+        for name in group:
+            seen += 1
+            # Groups may hold themselves: without a limit the walk would not end.
+            if seen > _MAX_MEMBERS:
+                raise ValueError(f"it has more than {_MAX_MEMBERS:,} members")
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                waiting.append((f"{prefix}{name}/", item))
+            elif isinstance(item, h5py.Dataset) and item.shape is not None:
+                found[f"{prefix}{name}"] = item
+    return found
+
+
+def _npy_header(stream: io.BytesIO) -> tuple[Shape, np.dtype]:
+    """Shape and type of an NPY stream, which is left where its data begin."""
+    try:
+        version = npy_format.read_magic(stream)
+    except ValueError as error:
+        raise ValueError("it does not begin with an NPY header") from error
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"NPY version {version} is not read, save it with version 1.0 or 2.0")
+    length_bytes = stream.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(length_bytes, "little")
+    if length > _NPY_HEADER_BYTES:
+        raise ValueError(f"its header declares {length:,} bytes for itself, the limit is {_NPY_HEADER_BYTES:,}")
+    shape, _, dtype = readers[version](io.BytesIO(length_bytes + stream.read(length)))
+    return shape, dtype
+
+
+def _choose(shapes: Mapping[str, Shape]) -> str:
+    """The name of the array that holds the points."""
+    for name in _NAMES:
+        if name in shapes:
+            return name
+    fitting = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == 3]
+    if len(fitting) == 1:
+        return fitting[0]
+    sets = [name for name, shape in shapes.items() if len(shape) == 3 and shape[2] == 3]
+    if sets and not fitting:
+        return sets[0]
+    listed = ", ".join(f"{name} {list(shape)}" for name, shape in list(shapes.items())[:8])
+    raise ValueError(f"expected an array named points, or one single array of shape [N, 3]; found: {listed or 'none'}")
+
+
+def _check_array(shape: Shape, dtype: np.dtype, what: str) -> None:
+    if len(shape) == 3 and shape[2] == 3:
+        raise ValueError(f"{what} of shape {list(shape)} is a data set, not one cloud: `geocaps encode` takes it")
+    if len(shape) != 2 or not 3 <= shape[1] <= _MAX_COLUMNS:
+        raise ValueError(f"{what} has shape {list(shape)[:8]}, expected [N, 3]")
+    if dtype.kind not in "fiu" or dtype.hasobject:
+        raise ValueError(f"{what} has type {str(dtype)[:60]}, expected numbers")
+    limits.check_count(shape[0])
+
+
+def _nbytes(shape: Shape, dtype: np.dtype) -> int:
+    total = dtype.itemsize
+    for extent in shape:
+        total *= int(extent)
+    return total

@@ -1,0 +1,254 @@
+"""One file to one point cloud, whatever the format."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geocaps.errors import (
+    DroppedPointsWarning,
+    FileFormatError,
+    GeocapsError,
+    InvalidInputError,
+    NotFiniteError,
+)
+from geocaps.io import arrays, gltf, las, limits, meshes, pcd, ply, text
+from geocaps.io.limits import Geometry
+from geocaps.io.surface import check_draw, sample_surface
+
+DEFAULT_COUNT = 4096
+# float32 keeps about seven digits: below this ratio of extent to offset fewer than four are left for the shape.
+MIN_FLOAT32_RATIO = 1e-3
+
+_READERS: dict[str, Callable[[Path], Geometry]] = {
+    ".ply": ply.read,
+    ".obj": meshes.read_obj,
+    ".off": meshes.read_off,
+    ".stl": meshes.read_stl,
+    ".glb": gltf.read_glb,
+    ".gltf": gltf.read_gltf,
+    ".pcd": pcd.read,
+    ".xyz": text.read,
+    ".txt": text.read,
+    ".pts": text.read,
+    ".csv": text.read,
+    ".npy": arrays.read_npy,
+    ".npz": arrays.read_npz,
+    ".h5": arrays.read_hdf5,
+    ".hdf5": arrays.read_hdf5,
+    ".las": las.read,
+    ".laz": las.read,
+}
+SUFFIXES: frozenset[str] = frozenset(_READERS)
+NO_RETURN_SUFFIXES = (".pcd",)
+"""Formats that mark the pixels of a scan where nothing came back with NaN."""
+
+
+@dataclass(frozen=True)
+class PointCloud:
+    """Points in the units and the frame of their file: nothing is centred, scaled or turned.
+
+    `points` (and `vertices`) are float32; they stay float64 where float32 would lose the shape, as with a small scan in
+    map coordinates (UTM), far from the origin. `faces` and `vertices` are the mesh that the points were drawn from.
+    """
+
+    points: Float[np.ndarray, "n 3"]
+    source: str
+    faces: Int[np.ndarray, "f 3"] | None = None
+    vertices: Float[np.ndarray, "v 3"] | None = None
+    dropped: int = 0
+    """Points (or vertices) of the file that are NaN or infinite, and were left out."""
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What a file of points holds, as it is, and what a user of it should know."""
+
+    path: str
+    format: str
+    bytes: int
+    kind: str
+    """``cloud``, ``mesh`` or ``data set``: of the last, all but `objects` is of its first object."""
+    objects: int
+    points: int
+    """Points of a cloud, vertices of a mesh."""
+    faces: int
+    lowest: list[float] | None
+    highest: list[float] | None
+    """Bounds of the finite points; None without any."""
+    extent: list[float] | None
+    """Lengths along x, y and z."""
+    units: str | None
+    """The unit of length, where the file or its format states one."""
+    duplicates: int
+    """Points that lie exactly where another one does, each place counted once less than it has points."""
+    not_finite: int
+    """Points with a coordinate that is NaN or infinite."""
+    stray: int
+    """Points far from all others, by :data:`STRAY_RULE`."""
+    extras: tuple[str, ...]
+    """What else the file says of its points; it is not used."""
+
+
+STRAY_REACH, STRAY_SHARE = 3.0, 0.95
+STRAY_RULE = "more than 3 times as far from the median of the points as 95 % of them"
+
+
+def describe(path: str | os.PathLike) -> FileReport:
+    """What a file holds, read whole and unchanged: points that `load_points` refuses are counted."""
+    return report_of(Path(path), read_geometry(Path(path)))
+
+
+def report_of(path: Path, geometry: Geometry, data_set_of: int | None = None) -> FileReport:
+    """The report of a geometry that came from a file; of the first of so many objects, when that file is a data set."""
+    points = geometry.vertices[np.isfinite(geometry.vertices).all(axis=1)].astype(np.float64)
+    low, high = (points.min(axis=0), points.max(axis=0)) if len(points) else (None, None)
+    is_mesh = geometry.faces is not None
+    return FileReport(
+        path=str(path),
+        format=path.suffix[1:].upper(),
+        bytes=path.stat().st_size,
+        kind="data set" if data_set_of is not None else "mesh" if is_mesh else "cloud",
+        objects=1 if data_set_of is None else data_set_of,
+        points=len(geometry.vertices),
+        faces=0 if geometry.faces is None else len(geometry.faces),
+        lowest=None if low is None else low.tolist(),
+        highest=None if high is None else high.tolist(),
+        extent=None if low is None or high is None else (high - low).tolist(),
+        units=geometry.units,
+        duplicates=_duplicates(points),
+        not_finite=len(geometry.vertices) - len(points),
+        stray=_stray(points),
+        extras=geometry.extras,
+    )
+
+
+def _duplicates(points: Float[np.ndarray, "n 3"]) -> int:
+    ordered = points[np.lexsort(points.T)]
+    return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
+
+
+def _stray(points: Float[np.ndarray, "n 3"]) -> int:
+    if len(points) == 0:
+        return 0
+    with np.errstate(over="ignore", invalid="ignore"):  # of coordinates near the largest number
+        distance = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    return int((distance > STRAY_REACH * np.quantile(distance, STRAY_SHARE)).sum())
+
+
+def is_supported(path: str | os.PathLike) -> bool:
+    """Whether the name of the file ends as `load_points` can read."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def load_points(
+    path: str | os.PathLike, count: int | None = None, *, seed: int = 0, drop_invalid: bool = False
+) -> PointCloud:
+    """Read a point cloud or a mesh from a file; its suffix says the format.
+
+    A mesh gives `count` points (default 4096) drawn uniformly by area; a cloud gives its points, in their order: all,
+    or a random subset of `count` (all when it has fewer). The same seed gives the same points. Scenes are put together
+    with the transforms of their nodes. What cannot be read raises FileFormatError.
+
+    Points that are NaN or infinite mean "no return" in a PCD file and are left out, with a DroppedPointsWarning. In
+    any other format they raise InvalidInputError, unless `drop_invalid` leaves them (and the faces at them) out too.
+    """
+    if not os.fspath(path):
+        raise InvalidInputError("an empty name was given: name a file")
+    path = Path(path)
+    check_draw(1 if count is None else count, seed)
+    if count is not None and count > limits.MAX_POINTS:
+        raise InvalidInputError(f"{count:,} points were asked for, the limit is {limits.MAX_POINTS:,}")
+    geometry = read_geometry(path)
+    drops = drop_invalid or path.suffix.lower() in NO_RETURN_SUFFIXES
+    vertices, faces, dropped = finite_only(geometry.vertices, geometry.faces, str(path), drop=drops)
+    if faces is None:
+        points = vertices
+        if count is not None and count < len(points):
+            chosen = np.random.default_rng(seed).choice(len(points), count, replace=False, shuffle=False)
+            points = points[np.sort(chosen)]
+        return PointCloud(_compact(points), str(path), dropped=dropped)
+    try:
+        points, _ = sample_surface(vertices, faces, DEFAULT_COUNT if count is None else count, seed=seed)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    return PointCloud(_compact(points), str(path), faces, _compact(vertices), dropped)
+
+
+def finite_only(
+    points: Float[np.ndarray, "n 3"], faces: Int[np.ndarray, "f 3"] | None, name: str, *, drop: bool
+) -> tuple[Float[np.ndarray, "m 3"], Int[np.ndarray, "g 3"] | None, int]:
+    """The points (and the faces between them) without those that are NaN or infinite, and how many those were.
+
+    Left out with a DroppedPointsWarning, or, without `drop`, refused with NotFiniteError: so in every place that takes
+    points.
+    """
+    sound = np.isfinite(points).all(axis=1)
+    wrong = len(points) - int(sound.sum())
+    if not wrong:
+        return points, faces, 0
+    what = f"{name}: {wrong:,} of {len(points):,} points have a coordinate that is NaN or infinite"
+    if wrong == len(points):
+        raise InvalidInputError(f"{what}: there is nothing to work with")
+    if not drop:
+        raise NotFiniteError(what)
+    warnings.warn(DroppedPointsWarning(f"{what}; they are left out"), stacklevel=3)
+    if faces is not None:
+        faces = (np.cumsum(sound) - 1)[faces[sound[faces].all(axis=1)]]
+    return points[sound], faces, wrong
+
+
+def read_geometry(path: Path) -> Geometry:
+    """The geometry of a file as it is, with at least one point, or one sentence that names the file."""
+    reader = _READERS.get(path.suffix.lower())
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass  # said below
+    except OSError as error:
+        raise InvalidInputError(f"cannot open {str(path)[:300]}: {error.strerror or error}") from error
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder, a file was expected: load its files one by one")
+    if not path.exists():
+        raise InvalidInputError(f"{path} does not exist: check the name and the folder")
+    if reader is None:
+        suffix = f"'{path.suffix}'" if path.suffix else "no suffix"
+        raise FileFormatError(f"{path} has {suffix}, which is not read: expected one of {' '.join(sorted(SUFFIXES))}")
+    # Opening a pipe or a device would wait for ever.
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is not a regular file: copy its content to one first")
+    if path.stat().st_size == 0:
+        raise FileFormatError(f"{path} is empty (0 bytes): write or download it again")
+    kind = path.suffix[1:].upper()
+    try:
+        # Overflow in hostile coordinates shows as infinity, which is refused below.
+        with np.errstate(all="ignore"):
+            geometry = reader(path)
+    except GeocapsError:
+        raise
+    except Exception as error:
+        # The text of a KeyError and the like is a bare value: its name says what it is.
+        named = str(error).strip() if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__} {error}"
+        reason = (named or type(error).__name__).splitlines()[0][:300]
+        raise FileFormatError(f"cannot read {path} as {kind}: {reason}") from error
+    total = len(geometry.vertices)
+    if total == 0:
+        raise FileFormatError(f"{path} holds no points: a {kind} file with at least one was expected")
+    if total > limits.MAX_POINTS:
+        raise FileFormatError(f"{path} holds {total:,} points, the limit is {limits.MAX_POINTS:,}: thin it out first")
+    return geometry
+
+
+def _compact(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """float32, unless that would lose the shape: far from the origin, or outside the range of float32."""
+    largest = np.abs(points).max()
+    extent = np.ptp(points, axis=0).max()
+    in_range = largest < np.finfo(np.float32).max and (largest == 0 or largest > np.finfo(np.float32).tiny)
+    near = extent == 0 or extent >= MIN_FLOAT32_RATIO * largest
+    return points.astype(np.float32) if in_range and near else points
