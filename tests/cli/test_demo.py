@@ -14,6 +14,7 @@ def weights(tmp_path_factory):
     return save_checkpoint(folder, geocaps.untrained("cpu").network, card="untrained")
 
 
+@pytest.mark.slow
 def test_demo_measures_and_writes(weights, tmp_path, capsys):
     out = tmp_path / "demo"
     assert run(["demo", "--weights", str(weights), "--out", str(out), "--per-class", "1", "--json"]) == 0

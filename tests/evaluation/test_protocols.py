@@ -65,10 +65,11 @@ def test_every_protocol_has_the_promised_figures(result):
     assert figures["parts"]["chance"]["nmi"] < figures["parts"]["nmi"]
 
 
+@pytest.mark.slow
 def test_figures_repeat_to_the_last_digit(model, shapes, result):
     again = evaluate(model, shapes, Settings(points=48))
     assert timeless(again.to_dict()) == timeless(result.to_dict())
-    other = evaluate(model, shapes, Settings(points=48, seed=1))
+    other = evaluate(model, shapes, Settings(points=48, seed=1, protocols=("resampled",)))
     assert other.to_dict()["protocols"]["resampled"] != result.to_dict()["protocols"]["resampled"]
 
 

@@ -26,6 +26,7 @@ def torchrun(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_averaged_gradients_are_those_of_one_process(data: Path, tmp_path: Path) -> None:
     torchrun("tests.training.gradients_worker", str(data), str(tmp_path / "gradients"))
     first, second = (torch.load(tmp_path / f"gradients.{rank}", weights_only=True) for rank in (0, 1))
@@ -44,6 +45,7 @@ def test_averaged_gradients_are_those_of_one_process(data: Path, tmp_path: Path)
                 assert torch.equal(theirs[key], others[key])
 
 
+@pytest.mark.slow
 def test_a_whole_training_has_one_writer(data: Path, tmp_path: Path) -> None:
     torchrun("tests.training.tiny", str(tmp_path / "out"), str(data), "steps=4")
     for stage in ("parts", "object"):

@@ -93,6 +93,7 @@ def assert_same_end(out: Path, whole: Path) -> None:
         assert len(losses[0]) == STEPS
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_ends_the_same(whole: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for step, options in (("parts 8", ()), ("object 5", ("--resume",))):
@@ -103,6 +104,7 @@ def test_killed_twice_and_resumed_ends_the_same(whole: Path, data: Path, tmp_pat
     assert_same_end(out, whole)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_resume(whole: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = held(out, data, "parts 5")
@@ -117,6 +119,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(whole: Path, data: Path, tmp_path: 
     assert_same_end(out, whole)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_keeps_the_last_checkpoint(whole: Path, data: Path, tmp_path: Path) -> None:
     """The running process may suddenly write no large file any more, as when the disk is full."""
     out = tmp_path / "out"
