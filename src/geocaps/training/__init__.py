@@ -24,10 +24,10 @@ __all__ = [
     "train",
 ]
 _WHERE = {
-    "checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "config": ("Augmentation", "ObjectiveConfig", "StageConfig", "TrainConfig"),
-    "loop": ("TrainResult", "train"),
-    "presets": ("PRESETS", "preset"),
+    "model.checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "training.config": ("Augmentation", "ObjectiveConfig", "StageConfig", "TrainConfig"),
+    "training.loop": ("TrainResult", "train"),
+    "training.presets": ("PRESETS", "preset"),
 }
 
 
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> object:
     """Names are imported when they are first used: who reads a checkpoint does not wait for the loop."""
     for module, names in _WHERE.items():
         if name in names:
-            return getattr(importlib.import_module(f"geocaps.training.{module}"), name)
+            return getattr(importlib.import_module(f"geocaps.{module}"), name)
     raise AttributeError(f"module 'geocaps.training' has no attribute {name!r}")
 
 
