@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model import objectives, objects, parts
-from geocaps.model.folding import FoldingDecoder
+from geocaps.model.blocks import FoldingDecoder
 from geocaps.model.routing import Routing, log_likelihood
 from geocaps.training import preset
 from geocaps.training.config import STAGES

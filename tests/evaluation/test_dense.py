@@ -5,7 +5,7 @@ import torch
 from geocaps.evaluation.bench import shapes
 from geocaps.evaluation.dense import LoopedDecoders, dense_loss
 from geocaps.model.config import PartsConfig
-from geocaps.model.networks import ParallelDecoders
+from geocaps.model.blocks import ParallelDecoders
 from geocaps.model.parts import PointsToParts
 
 

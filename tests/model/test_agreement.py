@@ -3,7 +3,7 @@ import math
 import torch
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.agreement import agree, consensus, perturbed_viewpoints, vote_pose
+from geocaps.model.capsules import agree, consensus, perturbed_viewpoints, vote_pose
 
 
 def generator(seed=0):

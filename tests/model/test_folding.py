@@ -1,6 +1,6 @@
 import torch
 
-from geocaps.model.folding import FoldingDecoder, grid_square, grid_triangles, random_square
+from geocaps.model.blocks import FoldingDecoder, grid_square, grid_triangles, random_square
 from tests.model import literal
 
 

@@ -1,7 +1,7 @@
 import torch
 
-from geocaps.model import nearest
-from geocaps.model.nearest import min_square_distance, nearest_indices, pair_square_distance
+from geocaps.model import routing as nearest
+from geocaps.model.routing import min_square_distance, nearest_indices, pair_square_distance
 
 
 def test_tree_and_exhaustive_search_find_the_same(monkeypatch):

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.agreement import agree
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, agree
 from geocaps.model.losses import chamfer, part_regression
 from geocaps.model.objectives import (
     ObjectiveWeights,
@@ -250,6 +249,7 @@ def test_perceive_leads_the_probable_starts_and_weighs_their_percepts(tiny):
                 assert seen.led[b, place].angle_to(led[s][0, 0]) < 1e-3
 
 
+@pytest.mark.slow
 def test_layer_trains(tiny):
     """A few steps halve every term of the objective on one batch (of two nearly equal samplings, so that so small a
     network can tell what they have in common)."""

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from geocaps.model.occupancy import Look, occupancy
+from geocaps.model.look import Look, occupancy
 
 
 def literal_occupancy(points, side):

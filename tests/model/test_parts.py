@@ -41,7 +41,7 @@ def test_encoder_and_loss_equal_the_literal_formulas(kind):
 
     def product():
         routing = Routing.from_dense(dense)
-        from geocaps.model.agreement import agree
+        from geocaps.model.capsules import agree
 
         votes = agree(
             viewpoints, lambda z: layer.pose_vote(points, routing, z), lambda z: layer.feature_vote(points, routing, z)

@@ -1,9 +1,8 @@
 import torch
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.networks import embedding
-from geocaps.model.pooling import routed_max_pool
-from geocaps.model.routing import Routing
+from geocaps.model.blocks import embedding
+from geocaps.model.routing import Routing, routed_max_pool
 
 
 def setup(n=50, b=2, j=3, k=2):
@@ -55,7 +54,7 @@ def test_blocks_do_not_change_the_result(monkeypatch):
     points, embed, views = setup()
     routing = Routing.from_dense(torch.softmax(3 * torch.randn(2, 50, 3), dim=-1))
     expected = routed_max_pool(embed, points, routing, views)
-    monkeypatch.setattr("geocaps.model.pooling._ROWS", 8)
+    monkeypatch.setattr("geocaps.model.routing._ROWS", 8)
     torch.testing.assert_close(routed_max_pool(embed, points, routing, views), expected)
 
 

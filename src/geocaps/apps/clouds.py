@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
 from geocaps.io import finite_only, load_points, sample_surface
-from geocaps.model.checks import MAX_COORDINATE
+from geocaps.model.config import MAX_COORDINATE
 
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""

@@ -23,10 +23,9 @@ from geocaps.geometry.similarity import Similarity
 from geocaps.io.arrays import read_arrays
 from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.blocks import grid_triangles
 from geocaps.model.capsules import Capsules
-from geocaps.model.folding import grid_triangles
-from geocaps.model.nearest import min_square_distance
-from geocaps.model.routing import log_likelihood
+from geocaps.model.routing import log_likelihood, min_square_distance
 
 _LABEL_BLOCK = 1 << 14
 _TIE = 0.25

@@ -30,9 +30,8 @@ from geocaps.geometry.frames import principal_axes
 from geocaps.geometry.normalize import Normalization
 from geocaps.geometry.se3 import Pose
 from geocaps.io.save import check_target
-from geocaps.model.agreement import agree
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, agree
 from geocaps.model.parts import RoutedVote
 from geocaps.model.routing import log_likelihood
 from geocaps.model.viewpoints import Starts, axis_rotations

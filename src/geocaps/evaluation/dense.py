@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose, stack
+from geocaps.model.blocks import ParallelDecoders
 from geocaps.model.capsules import Capsules
-from geocaps.model.networks import ParallelDecoders
 from geocaps.model.parts import PointsToParts, RoutedVote
 
 

@@ -9,9 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.agreement import vote_pose
-from geocaps.model.capsules import Capsules
-from geocaps.model.checks import require_points
+from geocaps.model.capsules import Capsules, vote_pose
 from geocaps.model.config import ModelConfig
 from geocaps.model.losses import chamfer
 from geocaps.model.objects import ObservedObject, PartsToObject
@@ -47,7 +45,6 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
         Deterministic. Only the paper's ``random`` starts draw from a generator (a fixed one if none is given).
         """
-        require_points(points, self.config.parts.parts)
         result = self.parts(points)
         points = points.to(result.capsules.feature)
         starts = self.starts(points, generator)

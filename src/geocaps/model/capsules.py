@@ -1,10 +1,16 @@
-"""A capsule: where (pose) and what (feature). Section 3.1."""
+"""Capsules (section 3.1) and Multi-View Agreement (section 3.2), once, for both layers.
+
+From a current pose, K perturbed viewpoints look at the object. The pose-voting network Q moves each viewpoint towards a
+canonical one (repeatedly: setting E of Table 1 votes three times), and the feature-voting network F records a percept
+from there. Where percepts disagree, the consensus is noisy, and the decoder teaches them to agree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,3 +42,69 @@ class Capsules:
     def __getitem__(self, index: object) -> Capsules:
         """Indexes the leading dimensions."""
         return Capsules(self.pose[index], self.feature[index])  # type: ignore[index]
+
+
+PoseVote = Callable[[Pose], Tensor]
+"""``Δz = Q(O|z)``: viewpoints ``[..., K]`` to raw 7-D votes ``[..., K, 7]``."""
+PerceptVote = Callable[[Pose], Tensor]
+"""``f = F(O|z)``: viewpoints ``[..., K]`` to percepts ``[..., K, D]``."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the viewpoints came to: the capsule (``pose``, ``feature``) and the votes behind it."""
+
+    pose: Pose
+    feature: Float[Tensor, "*batch d"]
+    mean: Float[Tensor, "*batch d"]
+    variance: Float[Tensor, "*batch d"]
+    viewpoints: Pose
+    percepts: Float[Tensor, "*batch k d"]
+
+
+def perturbed_viewpoints(
+    start: Pose, views: int, max_angle: float, max_translation: float, generator: torch.Generator
+) -> Pose:
+    """``z_k = v_q ∘ r, r ~ random perturbation`` (Algorithm 1, line 11; Algorithm 2, line 4): ``[...] → [..., K]``."""
+    noise = Pose.perturbation(
+        *start.shape, views, max_angle=max_angle, max_translation=max_translation, generator=generator
+    ).to(start.wxyz.device)
+    return start[..., None] @ noise
+
+
+def vote_pose(viewpoints: Pose, pose_vote: PoseVote, steps: int) -> Pose:
+    """``z_k ← z_k ∘ Q(O|z_k)``, ``steps`` times, each starting from the previous viewpoint (setting E)."""
+    for _ in range(steps):
+        viewpoints = viewpoints @ Pose.from_network(pose_vote(viewpoints))
+    return viewpoints
+
+
+def consensus(
+    percepts: Float[Tensor, "*batch k d"], generator: torch.Generator | None
+) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, "*batch d"], Float[Tensor, "*batch d"]]:
+    """Mean, variance and sampled consensus of the percepts (section 3.2).
+
+    The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``: its variance is
+    the noise scale. Kept literally. Without a generator (inference) the consensus is the mean.
+    """
+    mean = percepts.mean(dim=-2)
+    variance = (percepts - mean[..., None, :]).square().mean(dim=-2)
+    if generator is None:
+        return mean, variance, mean
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
+    return mean, variance, mean + variance * noise
+
+
+def agree(
+    viewpoints: Pose,
+    pose_vote: PoseVote,
+    percept_vote: PerceptVote,
+    *,
+    steps: int = 1,
+    generator: torch.Generator | None = None,
+) -> Agreement:
+    """The whole mechanism from given viewpoints ``[..., K]``; the first transformed viewpoint becomes the pose."""
+    canonical = vote_pose(viewpoints, pose_vote, steps)
+    percepts = percept_vote(canonical)
+    mean, variance, feature = consensus(percepts, generator)
+    return Agreement(canonical[..., 0], feature, mean, variance, canonical, percepts)

@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from importlib.resources import as_file, files
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,14 @@ _LARGEST_CONFIG = 1 << 20
 _LARGEST_SIZE = 1 << 16
 _MOST_BLOCKS = 100
 _DAMAGED = "is not a valid safetensors file: it is damaged or cut off"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A checkpoint folder (None: the shipped one) and the SHA-256 of its weights: the same on every machine."""
+
+    folder: str | None
+    sha256: str
 
 
 def save_checkpoint(
@@ -71,9 +79,12 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: str | os.PathLike[str], device: str | torch.device = "cpu"
+    folder: str | os.PathLike[str] | None = None, device: str | torch.device = "cpu"
 ) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
-    """The model of a checkpoint folder, in evaluation mode. Every weight must be there, and nothing else."""
+    """The model of a checkpoint folder (by default the shipped one), in evaluation mode.
+
+    Every weight must be there, and nothing else.
+    """
     import torch
 
     from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
@@ -91,15 +102,21 @@ def load_checkpoint(
 
 def load_named(name: str) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder, or the one that ships with the package for ``shipped``."""
-    if name != SHIPPED:
-        return load_checkpoint(name)
-    with as_file(files("geocaps") / "weights" / "default") as shipped:
-        return load_checkpoint(shipped)
+    return load_checkpoint(None if name == SHIPPED else name)
 
 
-def find_checkpoint(folder: str | os.PathLike[str]) -> Path:
-    """Where the checkpoint really is: its own place, or aside when a save was cut off between its two moves."""
-    folder = Path(folder)
+def find_weights(folder: str | os.PathLike[str] | None = None) -> Weights:
+    """The weights of a checkpoint folder; without one, those that ship with the package."""
+    content = _read_bytes(find_checkpoint(folder) / WEIGHTS)
+    return Weights(None if folder is None else os.path.abspath(folder), hashlib.sha256(content).hexdigest())
+
+
+def find_checkpoint(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Where the checkpoint really is: its own place, or aside when a save was cut off between its two moves.
+
+    Without a folder, the checkpoint that ships with the package.
+    """
+    folder = Path(__file__).parents[1] / "weights" / "default" if folder is None else Path(folder)
     if folder.is_dir():
         return _checked(folder)
     aside = _aside(folder)

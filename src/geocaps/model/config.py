@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from geocaps.errors import ConfigError
 
+MAX_COORDINATE = 1e15
+"""Beyond this, squared distances overflow float32 even after centring in float64 and scaling back is meaningless."""
+
 
 @dataclass(frozen=True)
 class PartsConfig:

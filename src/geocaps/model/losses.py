@@ -8,7 +8,7 @@ from torch import Tensor
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
-from geocaps.model.nearest import nearest_indices
+from geocaps.model.routing import nearest_indices
 
 
 def gather_points(points: Float[Tensor, "b m 3"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n 3"]:

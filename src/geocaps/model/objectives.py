@@ -14,9 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from geocaps.geometry.sampling import evenly
-from geocaps.model.agreement import agree, perturbed_viewpoints
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, agree, perturbed_viewpoints
 from geocaps.model.losses import (
     chamfer,
     choice_agreement,

@@ -10,11 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.agreement import vote_pose
-from geocaps.model.capsules import Capsules
+from geocaps.model.blocks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
+from geocaps.model.capsules import Capsules, vote_pose
 from geocaps.model.config import ObjectConfig, PartsConfig
-from geocaps.model.networks import ParallelDecoders, embedding, projection, start_at_identity, start_decided
-from geocaps.model.occupancy import Look
+from geocaps.model.look import Look
 from geocaps.model.viewpoints import Starts
 
 

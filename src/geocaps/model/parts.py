@@ -9,17 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from geocaps.errors import InvalidInputError
 from geocaps.geometry.frames import farthest_points, local_frames
 from geocaps.geometry.se3 import Pose
-from geocaps.model.agreement import Agreement, agree, perturbed_viewpoints
-from geocaps.model.capsules import Capsules
-from geocaps.model.checks import require_points
-from geocaps.model.config import PartsConfig
-from geocaps.model.folding import FoldingDecoder, grid_square, random_square
+from geocaps.model.blocks import FoldingDecoder, embedding, grid_square, projection, random_square, start_at_identity
+from geocaps.model.capsules import Agreement, Capsules, agree, perturbed_viewpoints
+from geocaps.model.config import MAX_COORDINATE, PartsConfig
 from geocaps.model.losses import chamfer, gather_points
-from geocaps.model.networks import embedding, projection, start_at_identity
-from geocaps.model.pooling import routed_max_pool
-from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
+from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route, routed_max_pool
 
 
 class RoutedVote(nn.Module):
@@ -171,3 +168,30 @@ def _capsules(agreement: Agreement) -> Capsules:
 def _seeded() -> torch.Generator:
     """Inference with random starts is still repeatable: the same draws for every call."""
     return torch.Generator().manual_seed(0)
+
+
+def require_points(points: object, minimum: int, name: str = "points") -> None:
+    """Raises unless ``points`` is a float batch ``[B, N, 3]`` that the model can work with."""
+    import torch
+    from torch import Tensor
+
+    if not isinstance(points, Tensor):
+        raise InvalidInputError(f"{name} must be a tensor [B, N, 3], not {type(points).__name__}")
+    if points.ndim != 3 or points.shape[-1] != 3:
+        raise InvalidInputError(f"{name} must have shape [B, N, 3], not {list(points.shape)}")
+    if not points.dtype.is_floating_point:
+        raise InvalidInputError(f"{name} must be floating point, not {points.dtype}: convert with .float()")
+    if len(points) == 0:
+        raise InvalidInputError(f"{name} is an empty batch: give at least one cloud")
+    if points.shape[1] < minimum:
+        raise InvalidInputError(
+            f"{name} has {points.shape[1]} points per cloud; at least {minimum} are needed, one for each part"
+        )
+    largest = points.detach().abs().amax()
+    if not torch.isfinite(largest):
+        bad = int((~torch.isfinite(points)).any(-1).sum())
+        raise InvalidInputError(f"{name} has {bad} points that are NaN or infinite: remove them first")
+    if largest > MAX_COORDINATE:
+        raise InvalidInputError(
+            f"{name} has a coordinate of {float(largest):.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
+        )

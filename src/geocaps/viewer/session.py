@@ -15,8 +15,8 @@ from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
+from geocaps.model.blocks import grid_triangles
 from geocaps.model.capsules import Capsules
-from geocaps.model.folding import grid_triangles
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.picture import Picture
 from geocaps.viewer.principal import Principal
