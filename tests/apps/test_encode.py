@@ -11,10 +11,11 @@ import trimesh
 
 import geocaps
 from geocaps.apps.encoding import reliability
-from geocaps.data.synthetic import basic_shape, make_shape
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry.se3 import Pose
 from geocaps.io import save_points
+from tests.basic_shapes import basic_shape
 
 
 @pytest.fixture(scope="module")

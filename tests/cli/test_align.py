@@ -11,9 +11,10 @@ import torch
 import trimesh
 
 from geocaps import cli
-from geocaps.data.synthetic import basic_shape, make_shape
+from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points, save_points
+from tests.basic_shapes import basic_shape
 
 TRUTH = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
 

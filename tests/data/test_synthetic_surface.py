@@ -9,9 +9,9 @@ from scipy.special import elliprg
 from scipy.stats import chisquare, kstest
 
 from geocaps.data.synthetic import CLASS_NAMES, make_shape
-from geocaps.data.synthetic import primitives as p
-from geocaps.data.synthetic.solid import Solid
-from geocaps.data.synthetic.surface import Surface, make_surface
+from geocaps.data.synthetic import solids as p
+from geocaps.data.synthetic.shapes import Surface, make_surface
+from geocaps.data.synthetic.solids import Solid
 
 SOLIDS: dict[str, Solid] = {
     "box": p.box(1.0, 0.5, 0.7),

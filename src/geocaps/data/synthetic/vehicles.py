@@ -3,9 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from geocaps.data.synthetic import primitives as p
-from geocaps.data.synthetic.draw import Draw
-from geocaps.data.synthetic.solid import Solid, join, mirrored_pair, stack
+from geocaps.data.synthetic import solids as p
+from geocaps.data.synthetic.solids import Draw, Solid, join, mirrored_pair, stack
 
 
 def _wheel(radius: float, width: float, hub: float) -> Solid:
@@ -22,9 +21,8 @@ def _from_side(outline: Sequence[tuple[float, float]], width: float) -> Solid:
 def car(draw: Draw) -> dict[str, Solid]:
     style = draw.pick("saloon", "hatchback", "estate", "pickup", "sports")
     length, width = draw.between(3.6, 4.8), draw.between(1.6, 1.95)
-    height = {"saloon": 1.45, "hatchback": 1.5, "estate": 1.55, "pickup": 1.75, "sports": 1.2}[style] * draw.between(
-        0.95, 1.1
-    )
+    height = {"saloon": 1.45, "hatchback": 1.5, "estate": 1.55, "pickup": 1.75, "sports": 1.2}[style]
+    height *= draw.between(0.95, 1.1)
     wheel = draw.between(0.29, 0.37) * (1.15 if style == "pickup" else 1.0)
     floor = wheel * draw.between(0.55, 0.75)
     waist = floor + (height - floor) * draw.between(0.5, 0.58)
@@ -69,10 +67,8 @@ def car(draw: Draw) -> dict[str, Solid]:
         blade = p.box(width * 0.85, 0.03, 0.22).at(0, tail + 0.2, rear - 0.15)
         parts["spoiler"] = blade + mirrored_pair(p.box(0.04, 0.22, 0.12).at(width * 0.33, tail, rear - 0.15))
     if style in ("estate", "pickup") and draw.chance(0.5):
-        rail = p.rod((0, 0, roof_z + 0.1), (0, 0, roof_end_z - 0.1), 0.025).at(
-            width / 2 * tuck - 0.08, height + 0.03, 0
-        )
-        parts["roof_rails"] = mirrored_pair(rail)
+        rail = p.rod((0, 0, roof_z + 0.1), (0, 0, roof_end_z - 0.1), 0.025)
+        parts["roof_rails"] = mirrored_pair(rail.at(width / 2 * tuck - 0.08, height + 0.03, 0))
     return parts
 
 
@@ -120,14 +116,9 @@ def truck(draw: Draw) -> dict[str, Solid]:
         parts["cargo"] += p.cylinder(0.3, 0.2).at(0, deck + radius * 1.68, middle)
     elif cargo == "tipper":
         low, high = width / 2 * 0.8, width / 2
-        ring = [
-            (-low, deck),
-            (low, deck),
-            (high, deck + tall * 0.6),
-            (high - 0.1, deck + tall * 0.6),
-            (low - 0.1, deck + 0.12),
-        ]
-        ring += [(0.1 - low, deck + 0.12), (0.1 - high, deck + tall * 0.6), (-high, deck + tall * 0.6)]
+        base, rim = deck + 0.12, deck + tall * 0.6
+        ring = [(-low, deck), (low, deck), (high, rim), (high - 0.1, rim), (low - 0.1, base)]
+        ring += [(0.1 - low, base), (0.1 - high, rim), (-high, rim)]
         parts["cargo"] = p.prism(ring, load_length).at(z=middle)
         parts["cargo"] += p.box(width * 0.85, tall * 0.7, 0.1).at(0, deck, middle - load_length / 2)
     else:
@@ -145,9 +136,8 @@ def truck(draw: Draw) -> dict[str, Solid]:
     parts["mirrors"] = mirrored_pair(mirror)
     parts["bumper"] = p.box(width * 0.98, 0.3, 0.15).at(0, floor - 0.1, front - bonnet - 0.05)
     if draw.chance(0.4):
-        parts["exhaust"] = p.cylinder(0.08, cab_height * 0.7).at(
-            draw.pick(-1, 1) * width * 0.42, wheel * 1.5, cab_rear + 0.07
-        )
+        x = draw.pick(-1, 1) * width * 0.42
+        parts["exhaust"] = p.cylinder(0.08, cab_height * 0.7).at(x, wheel * 1.5, cab_rear + 0.07)
     return parts
 
 
@@ -165,14 +155,8 @@ def airplane(draw: Draw) -> dict[str, Solid]:
     length, radius = draw.between(8.0, 14.0), draw.between(0.5, 0.85)
     nose, tail = draw.between(0.08, 0.16), draw.between(0.25, 0.4)
     blunt = draw.between(0.5, 0.75)
-    rows = [
-        (0.0, 0.0),
-        (blunt * 0.6, nose * 0.25),
-        (0.9, nose * 0.75),
-        (1.0, nose * 1.2),
-        (1.0, 1 - tail),
-        (0.6, 1 - tail * 0.45),
-    ]
+    rows = [(0.0, 0.0), (blunt * 0.6, nose * 0.25), (0.9, nose * 0.75), (1.0, nose * 1.2)]
+    rows += [(1.0, 1 - tail), (0.6, 1 - tail * 0.45)]
     profile = [(r * radius, t * length) for r, t in [*p.smooth(rows, 4), (0.1, 1.0), (0.0, 1.0)]]
     parts = {"fuselage": p.revolve(profile).turned("x", 90).scaled(y=draw.between(0.95, 1.2)).at(z=-length / 2)}
     high = draw.chance(0.35)
@@ -198,12 +182,8 @@ def airplane(draw: Draw) -> dict[str, Solid]:
     engine = p.revolve([*inside, (pod_radius * 1.05, pod * 0.4), (pod_radius * 0.6, pod), (0, pod)]).turned("x", 90)
     if style in ("jets", "four"):
         stations = (0.32, 0.6) if style == "four" else (draw.between(0.28, 0.42),)
-        parts["engines"] = mirrored_pair(
-            join(
-                engine.at(span * k, y + dihedral * k - pod_radius * 1.2, place + sweep * k - root * 0.6)
-                for k in stations
-            )
-        )
+        hung = [(span * k, y + dihedral * k - pod_radius * 1.2, place + sweep * k - root * 0.6) for k in stations]
+        parts["engines"] = mirrored_pair(stack(engine, hung))
     elif style == "rear":
         parts["engines"] = mirrored_pair(engine.at(radius + pod_radius, radius * 0.3, length * 0.22))
     else:
@@ -223,21 +203,13 @@ def boat(draw: Draw) -> dict[str, Solid]:
     steps = 8
     for k in range(steps + 1):
         t = k / steps  # from the bow to the stern
-        half = max(
-            beam / 2 * math.sin(math.pi / 2 * min(1.0, t / 0.55)) ** 0.8 * (1 - (1 - stern) * max(0.0, t - 0.5) * 2),
-            0.01,
-        )
+        fullness = math.sin(math.pi / 2 * min(1.0, t / 0.55)) ** 0.8
+        half = max(beam / 2 * fullness * (1 - (1 - stern) * max(0.0, t - 0.5) * 2), 0.01)
         rise, keel = sheer * (1 - t) ** 2, depth * 0.7 * max(0.0, 1 - t / 0.25) ** 2
         z = -length / 2 + length * t - (depth * 0.3 if k == 0 else 0.0)
-        rings.append(
-            [
-                (-half, depth + rise, z),
-                (half, depth + rise, z),
-                (half * flat, keel + depth * 0.25, z),
-                (0.0, keel, z),
-                (-half * flat, keel + depth * 0.25, z),
-            ]
-        )
+        top, chine = depth + rise, keel + depth * 0.25
+        section = [(-half, top), (half, top), (half * flat, chine), (0.0, keel), (-half * flat, chine)]
+        rings.append([(x, y, z) for x, y in section])
     parts = {"hull": p.loft(*rings)}
     style = draw.pick("sail", "cabin", "open", "ferry")
     if style == "sail":
@@ -251,12 +223,8 @@ def boat(draw: Draw) -> dict[str, Solid]:
         if draw.chance(0.7):
             jib = [(z - 0.02 * length, depth + mast * 0.75), (z - 0.02 * length, lift), (-length * 0.5, depth + sheer)]
             parts["jib"] = _from_side(jib, length * 0.006)
-        fin = [
-            (-0.08 * length, 0.05 * depth),
-            (0.1 * length, 0.05 * depth),
-            (0.08 * length, -depth),
-            (-0.02 * length, -depth),
-        ]
+        root, tip = 0.05 * depth, -depth
+        fin = [(-0.08 * length, root), (0.1 * length, root), (0.08 * length, tip), (-0.02 * length, tip)]
         parts["keel"] = _from_side(fin, length * 0.015)
     elif style == "open":
         bench = p.box(beam * 0.9, depth * 0.12, length * 0.06)
@@ -265,11 +233,8 @@ def boat(draw: Draw) -> dict[str, Solid]:
         parts["motor"] = (motor + p.rod((0, -depth * 0.4, 0), (0, depth, 0), length * 0.01)).at(z=length * 0.53)
     else:
         floors = draw.whole(2, 3) if style == "ferry" else 1
-        cabin, wide, tall = (
-            length * draw.between(0.3, 0.5),
-            beam * draw.between(0.55, 0.75),
-            depth * draw.between(0.7, 1.1),
-        )
+        cabin, wide = length * draw.between(0.3, 0.5), beam * draw.between(0.55, 0.75)
+        tall = depth * draw.between(0.7, 1.1)
         z = length * draw.between(0.05, 0.18)
         for k in range(floors):
             long, level = cabin * (1 - 0.22 * k), depth + tall * k

@@ -1,14 +1,37 @@
-"""The exact surface of an object: its patches in the normalised frame, and uniform sampling by area."""
+"""The catalogue of embedded shapes: every class, and how to make and sample an object of it.
+
+Canonical frame of every class: y is up, the front faces -z, and so +x is the object's own right. A chair's sitter looks
+to -z, a car drives to -z, a bed's foot, a hammer's face and a teapot's spout point to -z; a mug's handle points to +x.
+Tools stand upright along y, their working end on top (a spade's and a screwdriver's below).
+Primitives overlap where they are joined, as in most CAD meshes: a few points lie inside a neighbouring part.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int
+from torch import Tensor
 
-from geocaps.data.synthetic.solid import Solid, join
+from geocaps.data.synthetic import furniture, household, vehicles
+from geocaps.data.synthetic.solids import Draw, Solid, join
+from geocaps.errors import InvalidInputError
 
+_MAKERS: dict[str, Callable[[Draw], dict[str, Solid]]] = {
+    maker.__name__: maker
+    for maker in (
+        vehicles.airplane, furniture.bed, vehicles.boat, household.bottle, household.bowl, vehicles.car,
+        furniture.chair, furniture.desk, household.guitar, household.hammer, household.lamp, household.monitor,
+        household.mug, household.pliers, household.screwdriver, furniture.shelf, furniture.sofa, household.spade,
+        furniture.table, household.teapot, furniture.toilet, vehicles.truck, household.wrench,
+    )
+}  # fmt: skip
+CLASS_NAMES: tuple[str, ...] = tuple(_MAKERS)
+_SYMMETRIC = {"bottle", "bowl", "lamp", "pliers", "screwdriver", "shelf", "table", "wrench"}
+ASYMMETRIC: frozenset[str] = frozenset(CLASS_NAMES) - _SYMMETRIC
+"""Classes no object of which looks the same, or nearly the same, after any rotation."""
 # Rounding to float32 must not push the farthest point out of the unit sphere.
 _INSIDE = 1.0 - 1e-6
 
@@ -83,6 +106,51 @@ class Surface:
             missing -= len(accepted)
         points, normals, patch = (np.concatenate(arrays, axis=-1) for arrays in zip(*kept, strict=True))
         return np.ascontiguousarray(points.T), np.ascontiguousarray(normals.T), patch
+
+
+@dataclass(frozen=True)
+class SurfaceSample:
+    """Independent points of one surface, uniform by area, with exact unit normals (outward) and parts."""
+
+    points: Float[Tensor, "count 3"]
+    normals: Float[Tensor, "count 3"]
+    part_labels: Int[Tensor, "count"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One object. `part_names` are the parts this object has; a name means the same throughout its class."""
+
+    class_name: str
+    part_names: tuple[str, ...]
+    seed: int
+    surface: Surface = field(repr=False, compare=False)
+
+    def sample(self, count: int, generator: torch.Generator) -> SurfaceSample:
+        """`count` new points (float32; labels int64 index `part_names`).
+
+        The frame belongs to the surface, not to the sample: area centroid at the origin, farthest point at distance 1.
+        """
+        if count < 1:
+            raise InvalidInputError(f"count must be at least 1, but it is {count}: ask for one point or more.")
+        if generator.device.type != "cpu":
+            raise InvalidInputError(
+                f"the generator must be on the CPU, but it is on {generator.device}: make a CPU one."
+            )
+        points, normals, patch = self.surface.sample(count, generator)
+        return SurfaceSample(
+            torch.from_numpy(points),
+            torch.from_numpy(normals),
+            torch.from_numpy(self.surface.labels[patch]),
+        )
+
+
+def make_shape(class_name: str, seed: int) -> Shape:
+    """The object that belongs to a class and a seed (any whole number), the same on every machine."""
+    if class_name not in _MAKERS:
+        raise InvalidInputError(f"there is no embedded class {class_name!r}: choose one of {', '.join(CLASS_NAMES)}.")
+    parts = _MAKERS[class_name](Draw(f"{class_name}/{seed}"))
+    return Shape(class_name, tuple(parts), seed, make_surface(parts))
 
 
 def make_surface(parts: dict[str, Solid]) -> Surface:

@@ -1,17 +1,129 @@
-"""Primitives. Unless a docstring says otherwise a solid stands on the plane y = 0, centred on the y axis."""
+"""Solids made of primitives, and the seeded choices behind an object.
+
+A solid is flat triangles and curved patches, which can be moved, turned, stretched and joined. A curved patch is a line
+or an arc in the half-plane (ρ, y), swept about the y axis and then placed by an affine map. With v in [0, 1] along the
+profile and u in [0, 1] around the axis,
+
+    ψ = psi + v·psi_span        ρ = rho + v·rho_span + radius·cos ψ        y = height + v·height_span + radius·sin ψ
+    φ = phi + u·phi_span        local = (ρ cos φ, y, ρ sin φ)              point = linear · local + offset
+
+A line has radius 0 (discs, cones, cylinders); an arc has no spans of rho and height (spheres, tori, elbows). The outer
+side lies to the right of the profile's direction: going up at ρ > 0 faces away from the axis.
+"""
 
 import itertools
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from geocaps.data.synthetic.solid import Number, Solid, from_profiles, from_triangles, join, turn
+# At run time an int is not a float, and shape tests check annotations at run time.
+Number = float | int
 
+PROFILE_FIELDS = ("rho", "rho_span", "height", "height_span", "radius", "psi", "psi_span", "phi", "phi_span")
 FULL = 2 * math.pi
 Point2 = tuple[Number, Number]
 Point3 = tuple[Number, Number, Number]
+Option = TypeVar("Option")
+
+
+class Draw:
+    """Repeatable choices for one object.
+
+    Python's `random.Random.random` is guaranteed to give the same numbers for the same key in every release and on
+    every machine, which numpy and torch do not promise; everything here is built from it alone.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._next = random.Random(key).random
+
+    def between(self, low: float | int, high: float | int) -> float:
+        return low + (high - low) * self._next()
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number in [low, high], both ends included."""
+        return low + int(self._next() * (high - low + 1))
+
+    def chance(self, probability: float) -> bool:
+        return self._next() < probability
+
+    def pick(self, *options: Option) -> Option:
+        return options[int(self._next() * len(options))]
+
+
+@dataclass(frozen=True)
+class Solid:
+    """Patches in one frame: triangles by their corners (anticlockwise seen from outside), curved ones as above."""
+
+    triangles: Float[np.ndarray, "flat 3 3"]
+    profiles: Float[np.ndarray, "curved 9"]
+    linear: Float[np.ndarray, "curved 3 3"]
+    offset: Float[np.ndarray, "curved 3"]
+
+    def __add__(self, other: "Solid") -> "Solid":
+        return join((self, other))
+
+    def transformed(self, linear: Float[np.ndarray, "3 3"], offset: Float[np.ndarray, "3"]) -> "Solid":
+        triangles = self.triangles @ linear.T + offset
+        if np.linalg.det(linear) < 0:
+            triangles = triangles[:, ::-1]  # a mirror turns anticlockwise into clockwise
+        return Solid(triangles, self.profiles, linear @ self.linear, self.offset @ linear.T + offset)
+
+    def at(self, x: Number = 0.0, y: Number = 0.0, z: Number = 0.0) -> "Solid":
+        return self.transformed(np.eye(3), np.array([x, y, z], dtype=np.float64))
+
+    def turned(self, axis: str, degrees: Number) -> "Solid":
+        """Turned about a coordinate axis through the origin, by the right-hand rule."""
+        return self.transformed(turn(axis, degrees), np.zeros(3))
+
+    def scaled(self, x: Number = 1.0, y: Number = 1.0, z: Number = 1.0) -> "Solid":
+        """Stretched; a negative factor mirrors."""
+        return self.transformed(np.diag([float(x), float(y), float(z)]), np.zeros(3))
+
+
+def turn(axis: str, degrees: Number) -> Float[np.ndarray, "3 3"]:
+    first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
+    angle = math.radians(degrees)
+    matrix = np.eye(3)
+    matrix[first, first] = matrix[second, second] = math.cos(angle)
+    matrix[second, first] = math.sin(angle)
+    matrix[first, second] = -math.sin(angle)
+    return matrix
+
+
+def join(solids: Iterable[Solid]) -> Solid:
+    fields = zip(*((one.triangles, one.profiles, one.linear, one.offset) for one in solids), strict=True)
+    return Solid(*map(np.concatenate, fields))
+
+
+def mirrored_pair(solid: Solid) -> Solid:
+    """The solid and its mirror image across the plane x = 0: left and right."""
+    return solid + solid.scaled(x=-1.0)
+
+
+def from_triangles(triangles: Float[np.ndarray, "flat 3 3"]) -> Solid:
+    """A closed triangle mesh with one consistent orientation, turned so that it faces outwards."""
+    a, b, c = triangles[:, 0], triangles[:, 1], triangles[:, 2]
+    volume = np.einsum("ni,ni->", a - a[:1], np.cross(b - a[:1], c - a[:1]))
+    return _flat(triangles if volume >= 0 else triangles[:, ::-1])
+
+
+def from_profiles(profiles: Iterable[dict[str, Number]]) -> Solid:
+    rows = np.array([[profile.get(field, 0.0) for field in PROFILE_FIELDS] for profile in profiles], dtype=np.float64)
+    count = len(rows)
+    return Solid(np.zeros((0, 3, 3)), rows, np.tile(np.eye(3), (count, 1, 1)), np.zeros((count, 3)))
+
+
+def stack(solid: Solid, offsets: Iterable[tuple[Number, Number, Number]]) -> Solid:
+    """Copies of a solid, one at each offset."""
+    return join(solid.at(*offset) for offset in offsets)
+
+
+# ── primitives: standing on the plane y = 0, centred on the y axis, unless the docstring says otherwise ───────────────
 
 
 def box(width: Number, height: Number, depth: Number) -> Solid:
@@ -44,9 +156,7 @@ def rounded_box(width: Number, height: Number, depth: Number, radius: Number) ->
             mirror[rest[0], rest[0]], mirror[rest[1], rest[1]] = signs
             pieces.append(edge.transformed(mirror, np.zeros(3)))
     corner = from_profiles([{"radius": radius, "psi_span": math.pi / 2, "phi_span": math.pi / 2}]).at(*core)
-    for x in (-1, 1):
-        for y in (-1, 1):
-            pieces.extend(corner.scaled(x, y, z) for z in (-1, 1))
+    pieces += [corner.scaled(*signs) for signs in itertools.product((-1, 1), repeat=3)]
     return join(pieces).at(0, height / 2, 0)
 
 
