@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
+from geocaps.model.objectives import ObjectiveWeights
 
 from geocaps.apps.encode import Model
 from geocaps.data import load
-from geocaps.evaluation.canonical import reconstruction
-from geocaps.evaluation.encoding import encode_all
-from geocaps.evaluation.protocols import alignment_scope, measure
+from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.protocols import alignment_scope, encode_all, measure
+from geocaps.evaluation.run import reconstruction
 from geocaps.evaluation.table1 import finished
-from geocaps.evaluation.views import Views
 from geocaps.model.checkpoint import load_checkpoint
-from geocaps.model.objectives import ObjectiveWeights
 from geocaps.training import ObjectiveConfig, TrainConfig, preset
 
 Row = dict[str, float | str]
@@ -86,8 +85,8 @@ def main(options: Options) -> None:
     dataset = load(options.eval)
     if options.classes is not None:
         dataset = dataset.of_classes(options.classes.split(","))
-    scope, views = alignment_scope(dataset), Views(dataset, 1024, 0)
-    clouds = [views.first(index) for index in range(len(dataset))]
+    scope, pairs = alignment_scope(dataset), Pairs(dataset, 1024, 0)
+    clouds = [pairs.first(index) for index in range(len(dataset))]
     base = preset("cpu", data=options.data, stage="object", init=options.init, tensorboard=False, validations=1)
     base = replace(
         base,
@@ -104,7 +103,7 @@ def main(options: Options) -> None:
         state = finished(replace(config, out=str(out)), print)
         model = Model(load_checkpoint(out / "last"))
         first = encode_all(model, clouds)
-        figures = measure(model, views, first, "resampled", 1).summary(dataset, scope)
+        figures = measure(model, pairs, first, "resampled", 1).summary(dataset, scope)
         found[name] = {
             "rae_mean": figures["rae_mean"],
             "rae_median": figures["rae_median"],

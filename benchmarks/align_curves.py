@@ -33,9 +33,9 @@ from geocaps.apps.drawing import to_png
 from geocaps.data import PointDataset
 from geocaps.data import load as load_data
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.evaluation.baselines import classic, matching
+from geocaps.evaluation import baselines
+from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import alignment_scope
-from geocaps.evaluation.views import Views
 from geocaps.geometry.se3 import Pose
 
 KEPT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
@@ -43,6 +43,7 @@ NOISE = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05)
 POINTS = (128, 256, 512, 1024, 2048, 10_000, 100_000)
 THINNED = 4096
 SEED = 7
+PLAIN_ICP = baselines.refine_pose
 
 Cloud = np.ndarray
 Pair = tuple[Cloud, Cloud, Pose]
@@ -50,7 +51,7 @@ Pair = tuple[Cloud, Cloud, Pose]
 
 @dataclass(frozen=True)
 class Condition:
-    """How the second view (and with ``kept_first`` the first) differs from another sampling of the surface."""
+    """How the second cloud (and with ``kept_first`` the first) differs from another sampling of the surface."""
 
     points: int = 1024
     kept: float = 1.0
@@ -77,9 +78,9 @@ CURVES = {
 class Settings:
     """Of the other methods: radius of FPFH and distance of a match, voxel of KISS-Matcher, and the ICP of all."""
 
-    fpfh_radius: float = matching.FPFH_RADIUS
-    match_distance: float = matching.MATCH_DISTANCE
-    voxel: float = matching.KISS_VOXEL
+    fpfh_radius: float = baselines.FPFH_RADIUS
+    match_distance: float = baselines.MATCH_DISTANCE
+    voxel: float = baselines.KISS_VOXEL
     icp: str = "all points"  # or "near points": Open3D's, of partners within the distance of a match
 
 
@@ -137,9 +138,9 @@ def measured_set(chosen: PointDataset, methods: dict[str, Callable[..., np.ndarr
 
 
 def pairs(chosen: PointDataset, condition: Condition) -> Iterator[Pair]:
-    views = Views(chosen, condition.points, SEED)
-    for index in range(len(views)):
-        pair, generator = views.pair(index, "resampled"), torch.Generator().manual_seed(1000 + index)
+    whole = Pairs(chosen, condition.points, SEED)
+    for index in range(len(whole)):
+        pair, generator = whole.pair(index, "resampled"), torch.Generator().manual_seed(1000 + index)
         first, second = pair.first.double(), pair.second.double()
         if condition.noise:
             second = gaussian_noise(second, condition.noise, generator)
@@ -186,10 +187,9 @@ def other(name: str, method: Callable[[Cloud, Cloud], np.ndarray]) -> Callable[[
 
 
 def use(settings: Settings) -> None:
-    matching.FPFH_RADIUS, matching.MATCH_DISTANCE = settings.fpfh_radius, settings.match_distance
-    matching.KISS_VOXEL = settings.voxel
-    is_plain = settings.icp == "all points"
-    matching.refine_pose = classic.refine_pose if is_plain else near_icp(settings.match_distance)
+    baselines.FPFH_RADIUS, baselines.MATCH_DISTANCE = settings.fpfh_radius, settings.match_distance
+    baselines.KISS_VOXEL = settings.voxel
+    baselines.refine_pose = PLAIN_ICP if settings.icp == "all points" else near_icp(settings.match_distance)
 
 
 def near_icp(distance: float) -> Callable[[Cloud, Cloud, np.ndarray], np.ndarray]:
@@ -200,7 +200,7 @@ def near_icp(distance: float) -> Callable[[Cloud, Cloud, np.ndarray], np.ndarray
 
         registration, vectors = open3d.pipelines.registration, open3d.utility.Vector3dVector
         source, target = (open3d.geometry.PointCloud(vectors(points)) for points in (second, first))
-        target.estimate_normals(open3d.geometry.KDTreeSearchParamKNN(matching.NORMAL_NEIGHBOURS))
+        target.estimate_normals(open3d.geometry.KDTreeSearchParamKNN(baselines.NORMAL_NEIGHBOURS))
         found = registration.registration_icp(
             source, target, distance, T_first_second, registration.TransformationEstimationPointToPlane()
         )
@@ -209,21 +209,12 @@ def near_icp(distance: float) -> Callable[[Cloud, Cloud, np.ndarray], np.ndarray
     return refine
 
 
-def pca_icp(first: Cloud, second: Cloud) -> np.ndarray:
-    """The best by Chamfer distance of the four ways to lay the principal axes on each other, then ICP."""
-    rotation = classic.pca_flips(first, second)
-    start = np.eye(4)
-    start[:3, :3] = rotation.T
-    start[:3, 3] = first.mean(axis=0) - rotation.T @ second.mean(axis=0)
-    return matching.refine_pose(first, second, start)
-
-
 METHODS: dict[str, Callable[[Cloud, Cloud], np.ndarray]] = {
     "geocaps": geocaps_align,
-    "RANSAC + ICP": other("RANSAC + ICP", matching.open3d_ransac),
-    "FGR + ICP": other("FGR + ICP", matching.open3d_fgr),
-    "PCA x 4 + ICP": other("PCA x 4 + ICP", pca_icp),
-    "KISS-Matcher + ICP": other("KISS-Matcher + ICP", matching.kiss_matcher),
+    "RANSAC + ICP": other("RANSAC + ICP", baselines.open3d_ransac),
+    "FGR + ICP": other("FGR + ICP", baselines.open3d_fgr),
+    "PCA x 4 + ICP": other("PCA x 4 + ICP", baselines.pca_icp),
+    "KISS-Matcher + ICP": other("KISS-Matcher + ICP", baselines.kiss_matcher),
 }
 # The best of --tune on training objects, other than those measured (of equals the quickest).
 TUNED: dict[str, Settings] = {

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import geocaps
-from geocaps.data.synthetic import basic_shape, make_shape
-from geocaps.evaluation.encoding import encode_all
-from geocaps.evaluation.protocols import alignment_scope, measure
-from geocaps.evaluation.views import Views
+from geocaps.data.synthetic import make_shape
+from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.protocols import alignment_scope, encode_all, measure
 from geocaps.geometry.se3 import Pose
 from geocaps.model.checkpoint import save_checkpoint
+from tests.basic_shapes import basic_shape
 
 SHA256 = "ec0b31f1762235276f1af7183dbc0d5bc0b7c5f535137784ab6414e4f1355671"
 GOLDEN = {
@@ -67,9 +67,9 @@ FLOORS = {
 def test_two_samplings_of_an_object_are_found_again_and_seen_alike(model, name):
     """``geocaps eval --protocol resampled``, with room for one or two objects: another processor rounds otherwise."""
     dataset = geocaps.datasets.load(name, per_class=2) if name == "shapes" else geocaps.datasets.load(name)
-    views = Views(dataset, 1024, seed=0)
-    first = encode_all(model, [views.first(index) for index in range(len(views))])
-    figures = measure(model, views, first, "resampled").summary(dataset, alignment_scope(dataset))
+    pairs = Pairs(dataset, 1024, seed=0)
+    first = encode_all(model, [pairs.first(index) for index in range(len(pairs))])
+    figures = measure(model, pairs, first, "resampled").summary(dataset, alignment_scope(dataset))
     assert figures["within_15"] >= FLOORS[name]["within_15"] - 1e-9
     assert figures["rae_median"] <= FLOORS[name]["rae_median"]
     assert figures["top1"] >= FLOORS[name]["top1"] - 1e-9
@@ -121,7 +121,7 @@ def test_what_looks_alike_another_way_round_is_said(model):
 def test_every_part_of_geocaps_knows_the_weights_by_the_same_name(model, tmp_path, capsys):
     """The SHA-256 of their file: in ``info``, in what ``encode`` writes, and in an index."""
     from geocaps import cli
-    from geocaps.apps.weights import find_weights
+    from geocaps.model.checkpoint import find_weights
 
     index = geocaps.Index(tmp_path / "i.lance", model)
     index.add(sample("chair"))

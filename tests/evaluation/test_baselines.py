@@ -8,10 +8,11 @@ import torch
 
 from geocaps.datasets import load
 from geocaps.errors import MissingExtraError, UsageError
-from geocaps.evaluation.baselines import BASELINES, chosen_baselines, classic, measure_baseline, retrieval
+from geocaps.evaluation import baselines
+from geocaps.evaluation.baselines import BASELINES, chosen_baselines, measure_baseline
+from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.report import markdown
 from geocaps.evaluation.run import Settings, evaluate
-from geocaps.evaluation.tables import markdown
-from geocaps.evaluation.views import Views
 from geocaps.geometry.se3 import Pose
 
 ALIGNERS = [name for name, baseline in BASELINES.items() if baseline.align]
@@ -19,9 +20,9 @@ RETRIEVERS = [name for name, baseline in BASELINES.items() if baseline.describe]
 
 
 @pytest.fixture(scope="module")
-def views():
+def pairs():
     """Clearly asymmetric objects, two samplings of 600 points."""
-    return Views(load("shapes", per_class=1).of_classes(["chair", "mug", "car"]), 600, seed=0)
+    return Pairs(load("shapes", per_class=1).of_classes(["chair", "mug", "car"]), 600, seed=0)
 
 
 def degrees_off(rotation, turn):
@@ -34,48 +35,48 @@ def clouds_of(pair):
 
 
 @pytest.mark.parametrize("name", [name for name in ALIGNERS if name not in ("pca", "trimesh", "kiss_matcher")])
-def test_the_same_points_turned_are_aligned(views, name):
-    for index in range(len(views)):
-        pair = views.pair(index, "points")
+def test_the_same_points_turned_are_aligned(pairs, name):
+    for index in range(len(pairs)):
+        pair = pairs.pair(index, "points")
         assert degrees_off(BASELINES[name].align(*clouds_of(pair)), pair.turn) < 1
 
 
 @pytest.mark.parametrize("name", ALIGNERS)
-def test_answers_are_proper_rotations(views, name):
-    rotation = BASELINES[name].align(*clouds_of(views.pair(0, "partial")))
+def test_answers_are_proper_rotations(pairs, name):
+    rotation = BASELINES[name].align(*clouds_of(pairs.pair(0, "partial")))
     assert rotation @ rotation.T == pytest.approx(np.eye(3), abs=1e-5)
     assert np.linalg.det(rotation) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["trimesh", "kiss_matcher"])
-def test_most_pairs_are_aligned(views, name):
-    pairs = [views.pair(index, "points") for index in range(len(views))]
-    assert sum(degrees_off(BASELINES[name].align(*clouds_of(pair)), pair.turn) < 15 for pair in pairs) >= 2
+def test_most_pairs_are_aligned(pairs, name):
+    turned = [pairs.pair(index, "points") for index in range(len(pairs))]
+    assert sum(degrees_off(BASELINES[name].align(*clouds_of(pair)), pair.turn) < 15 for pair in turned) >= 2
 
 
-def test_plain_pca_is_right_but_for_signs(views):
-    pair = views.pair(0, "points")
+def test_plain_pca_is_right_but_for_signs(pairs):
+    pair = pairs.pair(0, "points")
     first, second = clouds_of(pair)
-    frame = classic.principal_frame(first)
+    frame = baselines.principal_frame(first)
     assert np.linalg.det(frame) == pytest.approx(1)
-    found = classic.pca(first, second)
-    flips = [found @ (frame @ flip @ frame.T) for flip in classic.PROPER_FLIPS]
+    found = baselines.pca(first, second)
+    flips = [found @ (frame @ flip @ frame.T) for flip in baselines.PROPER_FLIPS]
     assert min(degrees_off(rotation, pair.turn) for rotation in flips) < 0.01
 
 
-def test_icp_improves_a_rough_answer(views):
-    pair = views.pair(0, "resampled")
+def test_icp_improves_a_rough_answer(pairs):
+    pair = pairs.pair(0, "resampled")
     first, second = clouds_of(pair)
     axis = torch.tensor([0.0, 0.0, np.sin(np.radians(5))]).double()
     rough = Pose(torch.zeros(3).double(), torch.cat([torch.tensor([np.cos(np.radians(5))]).double(), axis])) @ pair.turn
     start = rough.rotation_matrix().numpy()
     assert degrees_off(start, pair.turn) == pytest.approx(10)
-    assert degrees_off(classic.refine(first, second, start), pair.turn) < 4
+    assert degrees_off(baselines.refine(first, second, start), pair.turn) < 4
 
 
 @pytest.mark.parametrize("name", RETRIEVERS)
-def test_turned_objects_are_found(views, name):
-    measured = measure_baseline(BASELINES[name], views, "points", np.ones(3, dtype=bool))
+def test_turned_objects_are_found(pairs, name):
+    measured = measure_baseline(BASELINES[name], pairs, "points", np.ones(3, dtype=bool))
     assert measured.distances.argmin(axis=1).tolist() == [0, 1, 2]
     assert measured.errors is None
     assert measured.query_milliseconds > 0
@@ -84,7 +85,7 @@ def test_turned_objects_are_found(views, name):
 def test_d2_is_blind_to_scale_and_pose():
     points = np.random.default_rng(0).normal(size=(100, 3)) * [1, 2, 3]
     turned = (points * 7 + 3)[:, [1, 2, 0]]
-    assert retrieval.d2_histogram(turned) == pytest.approx(retrieval.d2_histogram(points), abs=1e-12)
+    assert baselines.d2_histogram(turned) == pytest.approx(baselines.d2_histogram(points), abs=1e-12)
 
 
 def test_baselines_share_a_run_with_the_model(model):

@@ -9,13 +9,19 @@ import torch
 from geocaps.cli.output import _plain
 from geocaps.datasets import load
 from geocaps.errors import DatasetError, UsageError
-from geocaps.evaluation.encoding import candidates, encode_all
-from geocaps.evaluation.protocols import PAPER_CLASSES, alignment_scope, best_by_chamfer, measure
+from geocaps.evaluation.pairs import PROTOCOLS, Pairs
+from geocaps.evaluation.protocols import (
+    PAPER_CLASSES,
+    alignment_scope,
+    best_by_chamfer,
+    candidates,
+    encode_all,
+    measure,
+)
+from geocaps.evaluation.report import markdown, tables
 from geocaps.evaluation.run import Settings, evaluate
-from geocaps.evaluation.tables import markdown, tables
-from geocaps.evaluation.views import PROTOCOLS, Views
 from geocaps.geometry.se3 import Pose, concatenate
-from geocaps.training.validation import rotation_error
+from geocaps.training.stage import rotation_error
 from tests.model.conftest import clouds
 
 SMALL = Settings(points=48, protocols=("parts", "points", "resampled"))
@@ -83,7 +89,7 @@ def test_best_of_trials_is_always_labelled(model, shapes, result):
 
 
 def test_trials_undo_a_wrong_choice_of_start(model):
-    """The first view chose a start that the second view does not: among all starts of the second is the same one."""
+    """The first cloud got a start that the second does not choose: among all starts of the second is the same one."""
     points = clouds(5, 64)
     turn = Pose.random(5, generator=torch.Generator().manual_seed(1))
     one, other = model.network.parse(points), model.network.parse(turn.apply(points))
@@ -102,10 +108,10 @@ def test_trials_undo_a_wrong_choice_of_start(model):
 
 def test_a_model_with_random_starts_gains_nothing_from_equal_draws(paper_model):
     """Untrained votes barely move a random start, so its answer is a random rotation: 0.70, not the identity's 0.5."""
-    views = Views(load("shapes", per_class=6).of_classes(["chair", "car", "bed", "mug"]), 32, seed=0)
-    first = encode_all(paper_model, [views.first(index) for index in range(len(views))])
+    pairs = Pairs(load("shapes", per_class=6).of_classes(["chair", "car", "bed", "mug"]), 32, seed=0)
+    first = encode_all(paper_model, [pairs.first(index) for index in range(len(pairs))])
     for protocol in ("parts", "points"):
-        assert measure(paper_model, views, first, protocol).errors.mean() > 0.55
+        assert measure(paper_model, pairs, first, protocol).errors.mean() > 0.55
 
 
 def test_trials_choose_the_candidate_that_brings_the_clouds_together():
@@ -151,15 +157,15 @@ def test_a_candidate_whose_probability_underflows_is_tried_and_padding_is_not():
 
 @pytest.mark.parametrize("protocol", ["parts", "points", "resampled"])
 def test_trials_choose_poses_and_never_features(paper_model, shapes, protocol):
-    views = Views(shapes, 48, seed=0)
-    first = encode_all(paper_model, [views.first(index) for index in range(len(views))])
-    one, ten = (measure(paper_model, views, first, protocol, trials) for trials in (1, 10))
+    pairs = Pairs(shapes, 48, seed=0)
+    first = encode_all(paper_model, [pairs.first(index) for index in range(len(pairs))])
+    one, ten = (measure(paper_model, pairs, first, protocol, trials) for trials in (1, 10))
     assert (ten.distances == one.distances).all()
     assert (ten.errors != one.errors).any()
 
 
 def test_random_starts_give_as_many_candidates_as_trials(paper_model, shapes):
-    seen = encode_all(paper_model, [Views(shapes, 48, 0).first(0)]).batches[0]
+    seen = encode_all(paper_model, [Pairs(shapes, 48, 0).first(0)]).batches[0]
     parse = candidates(paper_model, seen, 7, torch.Generator().manual_seed(0))
     assert parse.candidates.shape == (1, 7)
     assert len(torch.unique(parse.candidates.wxyz[0], dim=0)) == 7

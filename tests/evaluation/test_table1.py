@@ -11,8 +11,7 @@ from geocaps.datasets import load
 from geocaps.errors import ConfigError
 from geocaps.evaluation import figures
 from geocaps.evaluation import table1 as module
-from geocaps.evaluation.output import write_table1
-from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1
+from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1, write_table1
 from geocaps.model.checkpoint import read_config, save_checkpoint
 from geocaps.model.config import preset as model_preset
 from tests.model.conftest import make_model

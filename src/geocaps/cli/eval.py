@@ -75,8 +75,10 @@ def evaluate(
             raise UsageError("--table1 trains its own models: it takes no --baselines, --trials or --report")
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
+        from geocaps.evaluation.report import make_folder
         from geocaps.evaluation.table1 import table1 as run_table1
 
+        make_folder(Path(out))
         rows = run_table1(
             dataset,
             Path(out),
@@ -96,11 +98,10 @@ def evaluate(
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
     from geocaps.evaluation.figures import draw_all
-    from geocaps.evaluation.output import make_folder, write_report, write_results
+    from geocaps.evaluation.pairs import PROTOCOLS
+    from geocaps.evaluation.report import make_folder, markdown, write_report, write_results
     from geocaps.evaluation.run import Settings
     from geocaps.evaluation.run import evaluate as run_evaluation
-    from geocaps.evaluation.tables import markdown
-    from geocaps.evaluation.views import PROTOCOLS
 
     names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
     if left_out:
@@ -128,7 +129,7 @@ def evaluate(
 
 
 def _budget(text: str, steps: int | None) -> float:
-    from geocaps.training.schedule import seconds
+    from geocaps.training.run import seconds
 
     if steps is not None and steps < 1:
         raise UsageError(f"--steps must be at least 1, not {steps}")
@@ -150,8 +151,7 @@ def _letters(settings: str) -> list[str]:
 
 def _show_table1(rows: dict[str, Row], dataset: PointDataset, out: Path, points: int, seed: int, json: bool) -> None:
     from geocaps.evaluation import figures
-    from geocaps.evaluation.output import write_table1
-    from geocaps.evaluation.table1 import paper_table
+    from geocaps.evaluation.table1 import paper_table, write_table1
 
     picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points, seed)
     result = write_table1(rows, dataset, picture, out)

@@ -20,13 +20,11 @@ from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.data import load as load_data
-from geocaps.evaluation.baselines.classic import pca, pca_icp
+from geocaps.evaluation.baselines import pca, pca_icp
 from geocaps.evaluation.metrics import alignment_summary, feature_distances, retrieval_summary
-from geocaps.evaluation.output import make_folder, write_file
+from geocaps.evaluation.pairs import Pair, Pairs
 from geocaps.evaluation.protocols import alignment_scope
-from geocaps.evaluation.report import html_page, inline_image
-from geocaps.evaluation.tables import Table
-from geocaps.evaluation.views import Pair, Views
+from geocaps.evaluation.report import Table, html_page, inline_image, make_folder, write_file
 from geocaps.geometry.similarity import Similarity
 
 _SHOWN = 6
@@ -49,8 +47,8 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
     started = time.perf_counter()
     make_folder(folder)
     dataset = load_data("shapes", per_class=per_class)
-    views = Views(dataset, points, seed)
-    pairs = [views.pair(index, "resampled") for index in range(len(dataset))]
+    made = Pairs(dataset, points, seed)
+    pairs = [made.pair(index, "resampled") for index in range(len(dataset))]
 
     before = time.perf_counter()
     first = model.encode_many([pair.first for pair in pairs])

@@ -1,4 +1,4 @@
-"""The figures of an evaluation, each a PNG: parts, reconstructions, canonical frames, errors, retrieval."""
+"""Figures of an evaluation, each a PNG: parts, reconstructions, canonical frames, errors, confidence, retrieval."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, 
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.data import PointDataset
-from geocaps.evaluation.encoding import encode_all
-from geocaps.evaluation.protocols import alignment_scope
+from geocaps.evaluation.pairs import evenly_chosen
+from geocaps.evaluation.protocols import alignment_scope, encode_all
 from geocaps.evaluation.run import Evaluation
-from geocaps.evaluation.views import evenly_chosen
-from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
-from geocaps.training.schedule import random_stream
+from geocaps.training.batches import random_stream
 
 _EXAMPLES = 5
 _TURNED_OBJECTS = 3
 _ANGLES = 50
 _NEAREST = 10
+_SHOWN = 1024
 _STREAM = 50
 _SAME, _CLASS, _OTHER = "#117733", "#4477aa", "#cc3311"
 
@@ -45,7 +44,8 @@ def parts(evaluation: Evaluation) -> bytes:
         seen = _stored(evaluation, index)
         surface = seen.reconstruct("parts")
         colors = part_colors(len(surface.points))
-        draw_points(grid.panel(0, column, _name(evaluation, index)), _cloud(seen), colors[seen.labels], size=3.0)
+        panel = grid.panel(0, column, _name(evaluation, index))
+        draw_points(panel, seen.cloud.points, colors[seen.labels], size=3.0)
         draw_surfaces(grid.panel(1, column), surface.points, surface.triangles, colors)
     return grid.png()
 
@@ -58,7 +58,7 @@ def reconstructions(evaluation: Evaluation) -> bytes:
     for row, index in enumerate(examples):
         seen = _stored(evaluation, index)
         panels = [grid.panel(row, column, title if row == 0 else "") for column, title in enumerate(titles)]
-        draw_points(panels[0], _cloud(seen))
+        draw_points(panels[0], seen.cloud.points)
         for at, layer in ((1, "parts"), (3, "object")):
             surface = seen.reconstruct(layer)
             colors = part_colors(len(surface.points))
@@ -69,7 +69,7 @@ def reconstructions(evaluation: Evaluation) -> bytes:
 
 
 def canonical(evaluation: Evaluation) -> bytes:
-    """Objects turned through 50 angles about a random axis, all 50 superimposed: as given and in canonical frames."""
+    """Objects rotated through 50 angles about a random axis, all 50 superimposed: as given and in canonical frames."""
     examples = _examples(evaluation, _TURNED_OBJECTS)
     titles = ("50 inputs", "canonical, same points", "canonical, resampled")
     grid = Grid(len(examples), len(titles))
@@ -82,23 +82,23 @@ def canonical(evaluation: Evaluation) -> bytes:
         upright = evaluation.model.encode(clouds[0]).pose
         repeated = clouds[:1].expand(_ANGLES, -1, -1)
         _superimpose(panels[0], turns.apply(repeated).numpy(), repeated)
-        for panel, views in ((panels[1], repeated), (panels[2], clouds)):
-            _superimpose(panel, upright.apply(_found(evaluation.model, turns.apply(views))), views)
+        for panel, given in ((panels[1], repeated), (panels[2], clouds)):
+            _superimpose(panel, upright.apply(_canonical(evaluation.model, turns.apply(given))), given)
     return grid.png()
 
 
 def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, seed: int) -> bytes:
-    """One object turned through 50 angles, superimposed in the canonical frames that each model finds (Table 1)."""
+    """One object rotated through 50 angles, superimposed in the canonical frames that each model finds (Table 1)."""
     index = int(np.flatnonzero(alignment_scope(dataset).aligned)[0])
     generator = random_stream(seed, _STREAM, index)
     cloud = dataset.samplings(index, points, 1, generator)
-    views = cloud.expand(_ANGLES, -1, -1)
-    turned = _full_turn(generator).apply(views)
+    repeated = cloud.expand(_ANGLES, -1, -1)
+    turned = _full_turn(generator).apply(repeated)
     grid = Grid(1, 1 + len(models))
-    _superimpose(grid.panel(0, 0, "50 inputs"), turned.numpy(), views)
+    _superimpose(grid.panel(0, 0, "50 inputs"), turned.numpy(), repeated)
     for column, (name, model) in enumerate(models.items(), start=1):
         upright = model.encode(cloud[0]).pose
-        _superimpose(grid.panel(0, column, name), upright.apply(_found(model, turned)), views)
+        _superimpose(grid.panel(0, column, name), upright.apply(_canonical(model, turned)), repeated)
     return grid.png()
 
 
@@ -156,12 +156,13 @@ def retrieval(evaluation: Evaluation) -> bytes:
     grid = Grid(len(queries), 1 + nearest)
     for row, query in enumerate(queries):
         panel = grid.panel(row, 0, f"query: {_name(evaluation, query)}")
-        draw_points(panel, evaluation.views.pair(query, protocol).second.numpy())
+        draw_points(panel, evaluation.pairs.pair(query, protocol).second.numpy())
         for rank, found in enumerate(np.argsort(distances[query], kind="stable")[:nearest].tolist()):
             same_class = labels[found] == labels[query] >= 0
             color = _SAME if found == query else _CLASS if same_class else _OTHER
             title = f"{rank + 1}. {_name(evaluation, found)}{' ✓' if found == query else ''}"
-            draw_points(grid.panel(row, 1 + rank, title, color), _fewer(evaluation.dataset.points(found)))
+            points = evaluation.dataset.points(found).numpy()
+            draw_points(grid.panel(row, 1 + rank, title, color), points[evenly_chosen(_SHOWN, len(points))])
     return grid.png()
 
 
@@ -201,14 +202,6 @@ def _stored(evaluation: Evaluation, index: int) -> Encoding:
     return evaluation.model.encode(evaluation.dataset.points(index))
 
 
-def _cloud(seen: Encoding) -> Float[np.ndarray, "n 3"]:
-    return seen.cloud.points
-
-
-def _fewer(points: Float[Tensor, "n 3"], count: int = 1024) -> Float[np.ndarray, "m 3"]:
-    return points.numpy()[evenly(min(count, len(points)), len(points))]
-
-
 def _full_turn(generator: torch.Generator) -> Pose:
     """-180° to 180° in 50 steps about one random axis."""
     axis = torch.nn.functional.normalize(torch.randn(3, generator=generator), dim=0)
@@ -216,15 +209,15 @@ def _full_turn(generator: torch.Generator) -> Pose:
     return Pose(torch.zeros(_ANGLES, 3), torch.cat([half.cos(), half.sin() * axis], dim=1))
 
 
-def _found(model: Model, views: Float[Tensor, "k n 3"]) -> Float[np.ndarray, "k n 3"]:
-    """Each view in its canonical frame."""
-    encoded = encode_all(model, list(views))
+def _canonical(model: Model, clouds: Float[Tensor, "k n 3"]) -> Float[np.ndarray, "k n 3"]:
+    """Each cloud in its canonical frame."""
+    encoded = encode_all(model, list(clouds))
     return np.stack([one.canonical() for batch in encoded.batches for one in batch])
 
 
-def _superimpose(axes: object, views: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
-    """All views in one panel; a point's colour is its height on the object, so that flips show too."""
+def _superimpose(axes: object, clouds: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
+    """All clouds in one panel; a point's colour is its height on the object, so that flips show too."""
     height = colored_by[..., 1].flatten().numpy()
     span = max(float(height.max() - height.min()), 1e-9)
     colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
-    draw_points(axes, views.reshape(-1, 3), colors, size=0.8, alpha=0.4)
+    draw_points(axes, clouds.reshape(-1, 3), colors, size=0.8, alpha=0.4)

@@ -1,4 +1,4 @@
-"""The five protocols: a model's rotation error and retrieval between two views of each object."""
+"""Protocols: a model's rotation error and retrieval between the two clouds of each pair."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encodings
 from geocaps.data import PointDataset
 from geocaps.data.synthetic import ASYMMETRIC
 from geocaps.errors import DatasetError
-from geocaps.evaluation.encoding import Encoded, candidates, encode_all, model_points, turned_parts
 from geocaps.evaluation.metrics import (
     Summary,
     alignment_chance,
@@ -27,14 +27,25 @@ from geocaps.evaluation.metrics import (
     retrieval_chance,
     retrieval_summary,
 )
-from geocaps.evaluation.views import ROTATION, Pair, Views
-from geocaps.geometry.se3 import Pose, concatenate, stack
+from geocaps.evaluation.pairs import ROTATION, Pair, Pairs
+from geocaps.geometry.se3 import Pose, concatenate, normalize_quaternion, stack
+from geocaps.geometry.similarity import Similarity
+from geocaps.model.autoencoder import Parse
+from geocaps.model.capsules import Capsules
 from geocaps.model.losses import chamfer
-from geocaps.training.schedule import random_stream
-from geocaps.training.validation import rotation_error
+from geocaps.model.object_paper import PaperObject
+from geocaps.training.batches import random_stream
+from geocaps.training.stage import rotation_error
 
 PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""
+_BATCH = 64
+
+Answers = tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]
+"""Pose, feature and confidence of each second cloud."""
+
+
+# ── what is averaged over, and what is kept of a measurement ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -44,34 +55,6 @@ class Scope:
     aligned: Bool[np.ndarray, "n"]
     classes: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One method under one protocol: a value per object, from which every table and figure is made."""
-
-    errors: Float[np.ndarray, "n"] | None
-    """Rotation errors, angle/π; None for a method that only retrieves."""
-    distances: Float[np.ndarray, "n n"] | None
-    """From each second view (row) to each first view; None for a method that only aligns."""
-    pair_milliseconds: float | None
-    query_milliseconds: float | None
-    confidence: Float[np.ndarray, "n 2"] | None = None
-    """Of the answers for the first and the second view; None for a method that states none."""
-
-    def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
-        """The figures of a table's row."""
-        found: Summary = {}
-        if self.errors is not None:
-            found |= alignment_summary(self.errors[scope.aligned])
-            found |= {"aligned_objects": int(scope.aligned.sum()), "pair_milliseconds": self.pair_milliseconds}
-            if self.confidence is not None:
-                answers = self.confidence[scope.aligned]
-                found |= calibration(answers.ravel(), np.repeat(self.errors[scope.aligned], 2))
-        if self.distances is not None:
-            found |= retrieval_summary(self.distances, dataset.labels)
-            found["query_milliseconds"] = self.query_milliseconds
-        return found | {"objects": len(dataset)}
 
 
 def alignment_scope(dataset: PointDataset) -> Scope:
@@ -111,30 +94,118 @@ def _notes(dataset: PointDataset, present: tuple[str, ...]) -> list[str]:
     return notes
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One method under one protocol: a value per object, from which every table and figure is made."""
+
+    errors: Float[np.ndarray, "n"] | None
+    """Rotation errors, angle/π; None for a method that only retrieves."""
+    distances: Float[np.ndarray, "n n"] | None
+    """From each second cloud (row) to each first one; None for a method that only aligns."""
+    pair_milliseconds: float | None
+    query_milliseconds: float | None
+    confidence: Float[np.ndarray, "n 2"] | None = None
+    """Of the answers for the first and the second cloud; None for a method that states none."""
+
+    def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
+        """The figures of a table's row."""
+        found: Summary = {}
+        if self.errors is not None:
+            errors = self.errors[scope.aligned]
+            found |= alignment_summary(errors)
+            found |= {"aligned_objects": len(errors), "pair_milliseconds": self.pair_milliseconds}
+            if self.confidence is not None:
+                found |= calibration(self.confidence[scope.aligned].ravel(), np.repeat(errors, 2))
+        if self.distances is not None:
+            found |= retrieval_summary(self.distances, dataset.labels)
+            found["query_milliseconds"] = self.query_milliseconds
+        return found | {"objects": len(dataset)}
+
+
 def chance(protocol: str, dataset: PointDataset, trials: int) -> Summary:
     """The floors to print beside a protocol's figures."""
     return alignment_chance(ROTATION[protocol], trials) | retrieval_chance(dataset.labels)
 
 
-def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: int = 1) -> Measured:
-    """A model under one protocol, given its encodings of the first views.
+# ── a model's answers for many clouds ─────────────────────────────────────────────────────────────────────────────────
 
-    With ``trials > 1`` the rotation is the best of so many candidates for the second view by Chamfer distance after
-    alignment (the paper's best of ten); the first view keeps its one pose. Features are never chosen: retrieval is the
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encodings of n clouds, in batches in their order."""
+
+    batches: tuple[Encodings, ...]
+    seconds: float
+    """Time of one cloud."""
+
+    @property
+    def pose(self) -> Pose:
+        return concatenate([_user_pose(batch.parse.object.pose, batch.normalization) for batch in self.batches])
+
+    @property
+    def confidence(self) -> Float[Tensor, "n"]:
+        return torch.cat([torch.from_numpy(batch.confidence) for batch in self.batches])
+
+    @property
+    def feature(self) -> Float[Tensor, "n d"]:
+        return torch.cat([batch.parse.object.feature for batch in self.batches])
+
+
+def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
+    """``model.encode_many`` over any number of clouds, with bounded memory."""
+    started = time.perf_counter()
+    batches = tuple(model.encode_many(list(clouds[at : at + _BATCH])) for at in range(0, len(clouds), _BATCH))
+    return Encoded(batches, (time.perf_counter() - started) / len(clouds))
+
+
+def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
+    """The ``parts`` protocol: the second layer on the same part capsules, their poses rotated by ``turn [b]``.
+
+    A model with random starts draws new ones for the second cloud: the same ones would tell it the rotation.
+    """
+    turn = turn.to(torch.float32)
+    points = turn.apply(model_points(model, seen))
+    parts = Capsules(turn[:, None] @ seen.parse.parts.pose, seen.parse.parts.feature)
+    return model.network.parse_parts(points, parts, generator, trials)
+
+
+def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:
+    """The poses a second cloud may be seen in, for a choice among them.
+
+    Principal starts: those of the encoding. Random starts (the paper): ``trials`` new ones.
+    """
+    if isinstance(model.network.object, PaperObject):
+        return model.network.parse_parts(model_points(model, seen), seen.parse.parts, generator, trials)
+    return seen.parse
+
+
+def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
+    """The clouds as the network saw them."""
+    return torch.stack([model.prepare(one.cloud)[0].float() for one in seen])
+
+
+# ── a model under a protocol ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure(model: Model, pairs: Pairs, first: Encoded, protocol: str, trials: int = 1) -> Measured:
+    """A model under one protocol, given its encodings of the first clouds.
+
+    With ``trials > 1`` the rotation is the best of so many candidates for the second cloud by Chamfer distance after
+    alignment (the paper's best of ten); the first cloud keeps its one pose. Features are never chosen: retrieval is the
     same as in one trial.
     """
-    pairs = [views.pair(index, protocol) for index in range(len(views))]
+    made = [pairs.pair(index, protocol) for index in range(len(pairs))]
     started = time.perf_counter()
-    seconds = _turned_views if protocol == "parts" else _encoded_views
-    pose, feature, confidence = seconds(
-        model, first, pairs, trials, lambda: random_stream(views.seed, zlib.crc32(protocol.encode()))
+    answers = _of_turned_parts if protocol == "parts" else _of_clouds
+    pose, feature, confidence = answers(
+        model, first, made, trials, lambda: random_stream(pairs.seed, zlib.crc32(protocol.encode()))
     )
-    second_seconds = (time.perf_counter() - started) / len(pairs)
+    second_seconds = (time.perf_counter() - started) / len(made)
     started = time.perf_counter()
     distances = feature_distances(feature, first.feature)
-    search_seconds = (time.perf_counter() - started) / len(pairs)
+    search_seconds = (time.perf_counter() - started) / len(made)
     return Measured(
-        rotation_error(first.pose, pose, stack([pair.turn for pair in pairs])).numpy(),
+        rotation_error(first.pose, pose, stack([pair.turn for pair in made])).numpy(),
         distances,
         pair_milliseconds=1000 * (first.seconds + second_seconds),
         query_milliseconds=1000 * (second_seconds + search_seconds),
@@ -142,10 +213,10 @@ def measure(model: Model, views: Views, first: Encoded, protocol: str, trials: i
     )
 
 
-def _turned_views(
+def _of_turned_parts(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
-) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
-    """Pose, feature and confidence of the turned part capsules (only the rotation of the poses is meant)."""
+) -> Answers:
+    """The answers for the first clouds' part capsules, rotated (only the rotation of the poses is meant)."""
     poses, features, confidences, rest = [], [], [], iter(pairs)
     one, several = stream(), stream()
     for seen in first.batches:
@@ -154,47 +225,49 @@ def _turned_views(
         among = parse if trials == 1 else turned_parts(model, seen, turn, trials, several)
         points = model_points(model, seen)
         clouds = zip(points, turn.apply(points), strict=True)
-        poses.append(
-            best_by_chamfer(
-                seen.parse.object.pose, among.candidates, among.probability, among.valid, clouds, trials
-            ).to(torch.float64)
-        )
+        chosen = best_by_chamfer(seen.parse.object.pose, among.candidates, among.probability, clouds, trials)
+        poses.append(chosen.to(torch.float64))
         features.append(parse.object.feature)
         confidences.append(parse.probability.amax(dim=1))
     return concatenate(poses), torch.cat(features), torch.cat(confidences)
 
 
-def _encoded_views(
+def _of_clouds(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
-) -> tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]:
-    """Pose, feature and confidence of the second clouds."""
+) -> Answers:
+    """The answers for the second clouds, encoded."""
     second = encode_all(model, [pair.second for pair in pairs])
     poses, rest, generator = [], iter(pairs), stream()
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
-        pose_of_first = seen.normalization.pose_to_user(seen.parse.object.pose)
-        poses_of_second = other.normalization.pose_to_user(parse.candidates)
+        pose_of_first = _user_pose(seen.parse.object.pose, seen.normalization)
+        poses_of_second = _user_pose(parse.candidates, other.normalization)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
-        poses.append(best_by_chamfer(pose_of_first, poses_of_second, parse.probability, parse.valid, clouds, trials))
+        poses.append(best_by_chamfer(pose_of_first, poses_of_second, parse.probability, clouds, trials))
     return concatenate(poses), second.feature, second.confidence
+
+
+def _user_pose(pose: Pose, own: Similarity) -> Pose:
+    """Poses ``[b, ...]`` of the model's frame in the users' (``own`` is ``[b]``): positions scale, rotations stay."""
+    ones = [1] * (pose.translation.ndim - 2)
+    scale = torch.from_numpy(own.scale.copy()).reshape(-1, *ones, 1)
+    center = torch.from_numpy(own.translation.copy()).reshape(-1, *ones, 3)
+    # Normalised again: a quaternion that is unit in float32 is not in float64.
+    return Pose(pose.translation.double() * scale + center, normalize_quaternion(pose.wxyz.double()))
 
 
 def best_by_chamfer(
     first: Pose,
     candidates: Pose,
     probability: Float[Tensor, "b s"],
-    valid: Bool[Tensor, "b s"],
     clouds: Iterable[tuple[Tensor, Tensor]],
     trials: int,
 ) -> Pose:
-    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best.
-
-    A candidate that is not ``valid`` only pads the batch; a valid one counts even where its probability underflows.
-    """
+    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
     chosen = []
     for row, (points, other) in enumerate(clouds):
-        count = min(trials, int(valid[row].sum()))
-        likely = probability[row].masked_fill(~valid[row], -1).argsort(descending=True, stable=True)[:count]
+        count = min(trials, probability.shape[1])
+        likely = probability[row].argsort(descending=True, stable=True)[:count]
         poses = candidates[row, likely]
         if count > 1:
             moved = (poses @ first[row].inverse()).apply(points)

@@ -1,15 +1,37 @@
-"""One HTML page with everything in it: tables, figures (as data), what the words mean."""
+"""Results of an evaluation as text and files: Markdown tables, JSON, and one HTML page with everything in it."""
 
 from __future__ import annotations
 
 import base64
 import html
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from geocaps.atomic import written_whole
+from geocaps.errors import InvalidInputError, UsageError
+from geocaps.evaluation.baselines import BASELINES
 from geocaps.evaluation.figures import FIGURES
+from geocaps.evaluation.metrics import RIGHT_DEGREES, SURE
 from geocaps.evaluation.run import Evaluation
-from geocaps.evaluation.tables import heading, key, tables
 
+_NOTHING = "–"
+_COLUMNS = {
+    "rae_mean": "RAE mean [95 %]",
+    "rae_median": "median",
+    "within_5": "≤ 5°",
+    "within_15": "≤ 15°",
+    "within_30": "≤ 30°",
+    "pair_milliseconds": "ms/pair",
+    "top1": "top-1 [95 %]",
+    "top10": "top-10",
+    "nn1": "1-NN class",
+    "query_milliseconds": "ms/query",
+}
+_WITH_INTERVAL = ("rae_mean", "top1")
+_PARTS = {"nmi": "parts: NMI", "iou": "parts: IoU, one to one", "iou_merged": "parts: IoU, capsules merged"}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1.5rem 0; font-size: 0.85rem; display: block; overflow-x: auto; }
@@ -20,11 +42,62 @@ figure { margin: 2rem 0; } img { max-width: 100%; } figcaption { color: #555; }
 """
 
 
+@dataclass(frozen=True)
+class Table:
+    """Plain text in rows and columns; the first column is words, the others figures."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """As Markdown, padded so that it also reads well in a terminal."""
+        lines = [self.header, *self.rows]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(self.header))]
+
+        def padded(line: Sequence[str]) -> list[str]:
+            return [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
+
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        body = [f"| {' | '.join(cells)} |" for cells in (padded(self.header), rule, *map(padded, self.rows))]
+        return "\n".join([f"**{self.title}**", "", *body])
+
+    def html(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "\n".join(row(cells, "td") for cells in self.rows)
+        caption = f"<caption>{html.escape(self.title)}</caption>"
+        return f"<table>{caption}<thead>{row(self.header, 'th')}</thead><tbody>\n{body}</tbody></table>"
+
+
+# ── an evaluation as text ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tables(evaluation: Evaluation) -> list[Table]:
+    """One table a protocol, with the baselines and the chance floors beside; one of what a single cloud tells."""
+    result = evaluation.to_dict()
+    found = [_protocol_table(name, evaluation, result) for name in evaluation.protocols]
+    stated = {name: row for name, row in result["protocols"].items() if "reliability" in row}
+    if stated:
+        found.append(_confidence_table(stated, result))
+    return [*found, _one_cloud_table(result)]
+
+
+def markdown(evaluation: Evaluation) -> str:
+    """All tables, what was measured, and the notes."""
+    lines = [_heading(evaluation), ""]
+    for table in tables(evaluation):
+        lines += [table.markdown(), ""]
+    lines += [f"- {note}" for note in _key(evaluation)]
+    return "\n".join(lines) + "\n"
+
+
 def page(evaluation: Evaluation, images: Mapping[str, bytes]) -> str:
-    """The whole evaluation on one page."""
-    body = ["<h1>geocaps evaluation</h1>", f"<p>{html.escape(heading(evaluation))}</p>"]
+    """The whole evaluation on one HTML page."""
+    body = ["<h1>geocaps evaluation</h1>", f"<p>{html.escape(_heading(evaluation))}</p>"]
     body += [table.html() for table in tables(evaluation)]
-    body.append("<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in key(evaluation)) + "</ul>")
+    body.append("<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in _key(evaluation)) + "</ul>")
     body += [inline_image(name, image, FIGURES[name][0]) for name, image in images.items()]
     return html_page(f"geocaps evaluation: {evaluation.dataset.name}", body)
 
@@ -42,3 +115,126 @@ def inline_image(name: str, png: bytes, caption: str) -> str:
         f'<figure id="{html.escape(name)}"><img alt="{text}" src="data:image/png;base64,{data}">'
         f"<figcaption>{text}</figcaption></figure>"
     )
+
+
+def _heading(evaluation: Evaluation) -> str:
+    settings, dataset = evaluation.settings, evaluation.dataset
+    return (
+        f"weights {settings.weights}, data {dataset.name} ({len(dataset)} objects), {settings.points} points a view, "
+        f"seed {settings.seed}, {settings.selection}"
+    )
+
+
+def _key(evaluation: Evaluation) -> list[str]:
+    """What the tables' words mean, and the notes on this data set."""
+    aligned = int(evaluation.scope.aligned.sum())
+    classes = ", ".join(evaluation.scope.classes) or "all objects"
+    lines = [
+        "RAE: rotation error, angle/π in [0, 1]; the share within some degrees and the median are of the same errors",
+        f"alignment over {aligned} objects ({classes}); retrieval over all {len(evaluation.dataset)}",
+    ]
+    lines += [f"{name}: {BASELINES[name].what}" for name in evaluation.baselines]
+    return lines + evaluation.notes
+
+
+def _protocol_table(protocol: str, evaluation: Evaluation, result: Mapping[str, Any]) -> Table:
+    row, trials = result["protocols"][protocol], evaluation.settings.trials
+    floor = row["chance"]
+    identity = {name.removeprefix("identity_"): value for name, value in floor.items() if name.startswith("identity_")}
+    rows = {"geocaps" if trials == 1 else f"geocaps ({evaluation.settings.selection})": row}
+    rows |= {name: found[protocol] for name, found in result["baselines"].items() if protocol in found}
+    rows["chance: random answer"] = floor | {"rae_mean": floor["rae_random"]}
+    rows["chance: identity"] = identity | {"rae_mean": floor["rae_identity"]}
+    if trials > 1:
+        rows[f"chance: oracle best of {trials}"] = {"rae_mean": floor[f"rae_oracle_best_of_{trials}"]}
+    cells = tuple((name, *(_cell(column, figures) for column in _COLUMNS)) for name, figures in rows.items())
+    return Table(f"Protocol {protocol}, {evaluation.dataset.name}", ("method", *_COLUMNS.values()), cells)
+
+
+def _cell(column: str, figures: Mapping[str, Any]) -> str:
+    value, interval = figures.get(column), figures.get(f"{column}_ci")
+    if value is None:
+        return _NOTHING
+    if column.endswith("milliseconds"):
+        return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    error = column.startswith("rae")
+    text = f"{value:.3f}" if error else f"{100 * value:.1f} %"
+    if interval is None or column not in _WITH_INTERVAL:
+        return text
+    low, high = interval
+    return f"{text} [{low:.3f}, {high:.3f}]" if error else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _confidence_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
+    """How far a stated confidence can be trusted."""
+    rows = tuple(
+        (name, *(_NOTHING if row[key] is None else f"{100 * row[key]:.1f} %" for key in ("sure", "right_when_sure")))
+        for name, row in protocols.items()
+    )
+    header = ("protocol", f"confidence ≥ {SURE}", f"of these within {RIGHT_DEGREES}°")
+    return Table(f"Stated confidence, {result['data']['name']}", header, rows)
+
+
+def _one_cloud_table(result: Mapping[str, Any]) -> Table:
+    def row(text: str, figures: Mapping[str, Any], name: str, chance: float | None, scale: int = 1) -> tuple[str, ...]:
+        value, interval = figures[name], figures[f"{name}_ci"]
+        return (
+            text,
+            _NOTHING if value is None else f"{scale * value:.3g}",
+            _NOTHING if interval is None else f"[{scale * interval[0]:.3g}, {scale * interval[1]:.3g}]",
+            _NOTHING if chance is None else f"{chance:.3g}",
+            str(figures["objects"]),
+        )
+
+    rows = [
+        row(f"Chamfer × 10³, {layers}", result["reconstruction"], name, None, 1000)
+        for name, layers in (("chamfer_one_layer", "one layer"), ("chamfer_two_layer", "two layers"))
+    ]
+    for name, figures in result["canonicalisation"].items():
+        rows.append(row(f"{name}, degrees", figures, "degrees", figures["chance_degrees"]))
+    if parts := result["parts"]:
+        rows += [row(text, parts, name, parts["chance"][name]) for name, text in _PARTS.items()]
+    header = ("one view", "mean", "95 %", "chance", "objects")
+    return Table(f"One view at a time, {result['data']['name']}", header, tuple(rows))
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_folder(folder: Path) -> None:
+    """Before the work, so that hours of it do not end without a place to write to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
+
+
+def write_file(folder: Path, name: str, content: bytes) -> Path:
+    """Beside first, then in place: an old result stays whole until the new one is."""
+    path = folder / name
+    try:
+        with written_whole(path) as beside:
+            beside.write_bytes(content)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+    return path
+
+
+def write_json(folder: Path, name: str, result: Mapping[str, Any]) -> Path:
+    return write_file(folder, name, (json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def write_results(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
+    """``results.json``, ``results.md`` and each figure as a PNG."""
+    make_folder(folder)
+    write_json(folder, "results.json", evaluation.to_dict())
+    write_file(folder, "results.md", markdown(evaluation).encode())
+    for name, image in images.items():
+        write_file(folder, f"{name}.png", image)
+    return folder
+
+
+def write_report(evaluation: Evaluation, images: Mapping[str, bytes], folder: Path) -> Path:
+    """``report.html``: one self-contained page."""
+    make_folder(folder)
+    return write_file(folder, "report.html", page(evaluation, images).encode())

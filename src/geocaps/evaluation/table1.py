@@ -11,19 +11,20 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError
-from geocaps.evaluation.encoding import encode_all
 from geocaps.evaluation.metrics import Summary
-from geocaps.evaluation.protocols import Measured, alignment_scope, chance, measure
-from geocaps.evaluation.tables import Table
-from geocaps.evaluation.views import Views
+from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.protocols import alignment_scope, chance, encode_all, measure
+from geocaps.evaluation.report import Table, write_file, write_json
+from geocaps.evaluation.run import described
 from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state
-from geocaps.model.config import ModelConfig, PartsConfig
+from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.training import TrainConfig, load_checkpoint, preset, train
-from geocaps.training.data import open_data
+from geocaps.training.batches import open_data
 from geocaps.training.run import RunState, resumed
 
 SETTINGS = {
@@ -86,8 +87,8 @@ def table1(
     """
     first_layer = load_named(weights).config.parts
     scope = alignment_scope(dataset)
-    views = Views(dataset, points, seed)
-    first_views = [views.first(index) for index in range(len(dataset))]
+    pairs = Pairs(dataset, points, seed)
+    first_clouds = [pairs.first(index) for index in range(len(dataset))]
     rows = {}
     for letter in settings:
         config = replace(
@@ -105,7 +106,7 @@ def table1(
             config = replace(config, object=config.object.fitted(steps))
         state = finished(config, say)
         model = Model(load_checkpoint(out / letter / "last"))
-        measured: Measured = measure(model, views, encode_all(model, first_views), "parts")
+        measured = measure(model, pairs, encode_all(model, first_clouds), "parts")
         rows[letter] = Row(model, measured.summary(dataset, scope), state.step, state.elapsed)
         say(f"setting {letter}: rotation error {rows[letter].summary['rae_mean']:.3f} after {state.step} steps")
     return rows
@@ -117,12 +118,9 @@ def configuration(letter: str, first_layer: PartsConfig, paper_sizes: bool) -> T
     if paper_sizes:
         return replace(paper, model=replace(paper.model, parts=first_layer))
     ramp_from, ramp_to = NOISE_RAMP
-    reconstruction = replace(
-        paper.objective.weights, part=small.objective.weights.part, chamfer=small.objective.weights.chamfer
-    )
     return replace(
         paper,
-        model=replace(_at_sizes_of(small.model, paper.model), parts=first_layer),
+        model=replace(small.model, parts=first_layer, object=_at_sizes_of(small.model.object, paper.model.object)),
         object=replace(
             small.object,
             batch=paper.object.batch,
@@ -132,7 +130,7 @@ def configuration(letter: str, first_layer: PartsConfig, paper_sizes: bool) -> T
         ),
         objective=replace(
             paper.objective,
-            weights=reconstruction,
+            weights=PaperWeights(part=0.0, chamfer=small.objective.weights.chamfer),
             ramp_from=ramp_from,
             ramp_to=ramp_to,
             reuse=REUSE,
@@ -143,19 +141,16 @@ def configuration(letter: str, first_layer: PartsConfig, paper_sizes: bool) -> T
     )
 
 
-def _at_sizes_of(small: ModelConfig, paper: ModelConfig) -> ModelConfig:
-    return replace(
-        small,
-        object=replace(
-            small.object,
-            views=paper.object.views,
-            voting_steps=paper.object.voting_steps,
-            start=paper.object.start,
-            choice=paper.object.choice,
-            part_pose=paper.object.part_pose,
-            vote=paper.object.vote,
-            look_grid=paper.object.look_grid,
-        ),
+def _at_sizes_of(small: Any, paper: Any) -> PaperObjectConfig:
+    """The paper's object layer with the widths of ours."""
+    return PaperObjectConfig(
+        feature=small.feature,
+        width=small.width,
+        blocks=small.blocks,
+        decoder_width=small.decoder_width,
+        decoder_blocks=small.decoder_blocks,
+        views=paper.views,
+        voting_steps=paper.voting_steps,
     )
 
 
@@ -202,3 +197,16 @@ def paper_table(rows: dict[str, Row], dataset: PointDataset) -> Table:
 
 def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else "–"
+
+
+def write_table1(rows: dict[str, Row], dataset: PointDataset, picture: bytes, folder: Path) -> dict[str, Any]:
+    """``table1.json``, ``table1.md`` and ``settings.png`` beside the runs; returns what the JSON holds."""
+    settings = {
+        letter: row.summary | {"steps": row.steps, "seconds": row.seconds, "paper": PAPER[letter]}
+        for letter, row in rows.items()
+    }
+    result = {"data": described(dataset), "settings": settings}
+    write_json(folder, "table1.json", result)
+    write_file(folder, "settings.png", picture)
+    write_file(folder, "table1.md", (paper_table(rows, dataset).markdown() + "\n").encode())
+    return result

@@ -1,4 +1,4 @@
-"""The views of a protocol: what differs, by how much, and that they repeat."""
+"""The pairs of a protocol: what differs, by how much, and that they repeat."""
 
 import math
 
@@ -9,58 +9,58 @@ from scipy.optimize import linprog
 from scipy.spatial import cKDTree
 
 from geocaps.datasets import load
-from geocaps.evaluation.views import PROTOCOLS, ROTATION, Views
+from geocaps.evaluation.pairs import PROTOCOLS, ROTATION, Pairs
 
 
 @pytest.fixture(scope="module")
-def views():
-    return Views(load("shapes", per_class=1).subset([0, 6, 12]), 300, seed=3)
+def pairs():
+    return Pairs(load("shapes", per_class=1).subset([0, 6, 12]), 300, seed=3)
 
 
 def back(pair):
-    """The second view turned back onto the first."""
+    """The second cloud turned back onto the first."""
     return pair.turn.inverse().apply(pair.second.double()).numpy()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_views_repeat_and_do_not_depend_on_the_other_objects(views, protocol):
-    alone = Views(views.dataset.subset([1]), 300, seed=3).pair(0, protocol)
-    pair = views.pair(1, protocol)
+def test_pairs_repeat_and_do_not_depend_on_the_other_objects(pairs, protocol):
+    alone = Pairs(pairs.dataset.subset([1]), 300, seed=3).pair(0, protocol)
+    pair = pairs.pair(1, protocol)
     assert torch.equal(pair.first, alone.first)
     assert torch.equal(pair.second, alone.second)
     assert torch.equal(pair.turn.wxyz, alone.turn.wxyz)
-    other = Views(views.dataset, 300, seed=4).pair(1, protocol)
+    other = Pairs(pairs.dataset, 300, seed=4).pair(1, protocol)
     assert not torch.equal(pair.first, other.first)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_first_view_is_the_same_in_every_protocol(views, protocol):
-    assert torch.equal(views.pair(0, protocol).first, views.first(0))
+def test_the_first_cloud_is_the_same_in_every_protocol(pairs, protocol):
+    assert torch.equal(pairs.pair(0, protocol).first, pairs.first(0))
 
 
-def test_points_are_the_same_points_turned(views):
+def test_points_are_the_same_points_turned(pairs):
     for protocol in ("parts", "points"):
-        pair = views.pair(0, protocol)
+        pair = pairs.pair(0, protocol)
         assert back(pair) == pytest.approx(pair.first.numpy(), abs=1e-6)
 
 
-def test_resampled_are_other_points_of_the_same_surface(views):
-    pair = views.pair(0, "resampled")
+def test_resampled_are_other_points_of_the_same_surface(pairs):
+    pair = pairs.pair(0, "resampled")
     assert pair.second.shape == (300, 3)
     distance = cKDTree(pair.first.numpy()).query(back(pair))[0]
     assert distance.min() > 1e-6
     assert np.median(distance) < 0.08
 
 
-def test_noisy_view_has_the_noise_and_outliers_of_the_protocol(views):
-    clean, noisy = back(views.pair(0, "resampled")), back(views.pair(0, "noisy"))
+def test_noisy_cloud_has_the_noise_and_outliers_of_the_protocol(pairs):
+    clean, noisy = back(pairs.pair(0, "resampled")), back(pairs.pair(0, "noisy"))
     moved = np.linalg.norm(noisy - clean, axis=1)
     assert np.median(moved) == pytest.approx(0.01 * 1.538, rel=0.15)  # the median of a 3D Gaussian's length
     assert (moved > 0.06).sum() == pytest.approx(15, abs=2)
 
 
-def test_partial_view_keeps_one_side(views):
-    clean, kept = back(views.pair(0, "resampled")), back(views.pair(0, "partial"))
+def test_partial_cloud_keeps_one_side(pairs):
+    clean, kept = back(pairs.pair(0, "resampled")), back(pairs.pair(0, "partial"))
     assert len(kept) == 210
     which = cKDTree(clean).query(kept)[1]
     assert len(set(which.tolist())) == 210
@@ -74,25 +74,25 @@ def test_partial_view_keeps_one_side(views):
 
 def test_rotations_follow_their_law():
     dataset = load("shapes", per_class=1)
-    views = [Views(dataset.subset([0]), 20, seed) for seed in range(200)]
+    seeds = [Pairs(dataset.subset([0]), 20, seed) for seed in range(200)]
     identity = torch.tensor([1.0, 0, 0, 0]).double()
     for protocol, expected in (("points", 0.5), ("resampled", 0.5 + 2 / math.pi**2)):
-        turns = torch.stack([one.pair(0, protocol).turn.wxyz for one in views])
+        turns = torch.stack([one.pair(0, protocol).turn.wxyz for one in seeds])
         mean = float((2 * torch.acos((turns @ identity).abs().clamp(max=1))).mean()) / math.pi
         assert mean == pytest.approx(expected, abs=0.06)
     assert set(ROTATION) == set(PROTOCOLS)
 
 
-def test_further_views_are_turned_resamplings(views):
-    seen = views.more(0, 4)
+def test_further_clouds_are_turned_resamplings(pairs):
+    seen = pairs.more(0, 4)
     assert len(seen) == 4
     stored = [pose.inverse().apply(points.double()).numpy() for points, pose in seen]
     assert np.median(cKDTree(stored[0]).query(stored[1])[0]) < 0.08
     assert cKDTree(stored[0]).query(stored[1])[0].min() > 1e-6
 
 
-def test_views_have_unit_size_whatever_the_units(tmp_path):
+def test_clouds_have_unit_size_whatever_the_units(tmp_path):
     points = np.random.default_rng(0).normal(size=(1, 200, 3)) * [1000, 300, 200] + 5000
     np.savez(tmp_path / "large.npz", points=points.astype(np.float32))
-    pair = Views(load(tmp_path / "large.npz"), 100, seed=0).pair(0, "resampled")
+    pair = Pairs(load(tmp_path / "large.npz"), 100, seed=0).pair(0, "resampled")
     assert 0.5 < float(pair.first.norm(dim=1).max()) <= 1.0001

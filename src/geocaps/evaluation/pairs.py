@@ -1,4 +1,4 @@
-"""The two views of each object that a protocol compares. The first one is the same in every protocol."""
+"""Pairs of clouds: two samplings of each object, in the poses and with the damage that a protocol asks for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from geocaps.apps.clouds import normalization
 from geocaps.data import PointDataset
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.geometry.normalize import normalization
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
-from geocaps.training.schedule import random_stream
+from geocaps.training.batches import random_stream
 
-PROTOCOLS = ("parts", "points", "resampled", "noisy", "partial")
 ROTATION = {
     "parts": "axis_angle",
     "points": "axis_angle",
@@ -25,7 +24,8 @@ ROTATION = {
     "noisy": "uniform",
     "partial": "uniform",
 }
-"""The law of the rotation between the views."""
+"""The protocols, and the law of the rotation between the two clouds of each."""
+PROTOCOLS = tuple(ROTATION)
 
 NOISE_STD = 0.01
 OUTLIER_SHARE = 0.05
@@ -35,38 +35,38 @@ _SAMPLING, _FIRST, _SECOND, _AXIS_ANGLE, _CORRUPTION, _MORE = range(1, 7)
 
 @dataclass(frozen=True)
 class Pair:
-    """Two views of one object and the true rotation from the first to the second."""
+    """Two clouds of one object and the true rotation from the first to the second."""
 
     first: Float[Tensor, "n 3"]
     second: Float[Tensor, "m 3"]
     turn: Pose
 
 
-class Views:
-    """Views of the objects of a data set, each a function of (seed, object, protocol) alone.
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of clouds of the objects of a data set, each a function of (seed, object, protocol) alone.
 
-    An object's views do not depend on which other objects are evaluated. Noise and crops are in units of an object
-    centred and scaled into the unit sphere, whatever the units of the data.
+    An object's pairs do not depend on which other objects are evaluated. The first cloud is the same in every protocol.
+    Noise and crops are in units of an object centred and scaled into the unit sphere, whatever the units of the data.
     """
 
-    def __init__(self, dataset: PointDataset, points: int, seed: int) -> None:
-        self.dataset = dataset
-        self.points = points
-        self.seed = seed
+    dataset: PointDataset
+    points: int
+    seed: int
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def first(self, index: int) -> Float[Tensor, "n 3"]:
-        """The first view: a sampling, turned uniformly (the paper's gallery is randomly rotated too)."""
+        """The first cloud: a sampling, rotated uniformly (the paper's gallery is randomly rotated too)."""
         return _turned(self.pose(index), self._samplings(index)[0])
 
     def pose(self, index: int) -> Pose:
-        """The rotation of the first view: ``T_view_object``."""
+        """The rotation of the first cloud: ``T_cloud_object``."""
         return Pose.random(generator=self._stream(index, _FIRST), dtype=torch.float64)
 
     def pair(self, index: int, protocol: str) -> Pair:
-        """Both views under a protocol. Under ``parts`` the second cloud is that of ``points``: its parts are turned."""
+        """Both clouds under a protocol. Under ``parts`` they are those of ``points``: there the parts are rotated."""
         first_pose = self.pose(index)
         samplings = self._samplings(index)
         if ROTATION[protocol] == "axis_angle":
@@ -79,7 +79,7 @@ class Views:
         return Pair(_turned(first_pose, samplings[0]), _turned(second_pose, second), turn)
 
     def more(self, index: int, count: int) -> list[tuple[Float[Tensor, "n 3"], Pose]]:
-        """Further samplings, each turned uniformly, with its rotation ``T_view_object``."""
+        """Further samplings, each rotated uniformly, with its rotation ``T_cloud_object``."""
         stream = self._stream(index, _MORE)
         samplings = self._scaled(index, self.dataset.samplings(index, self.points, count, stream))
         poses = Pose.random(count, generator=stream, dtype=torch.float64)
@@ -89,9 +89,9 @@ class Views:
         return self._scaled(index, self.dataset.samplings(index, self.points, 2, self._stream(index, _SAMPLING)))
 
     def _scaled(self, index: int, samplings: Float[Tensor, "k n 3"]) -> Float64[Tensor, "k n 3"]:
-        """Into the unit sphere, by one frame for all samplings: the views differ by a rotation only."""
+        """Into the unit sphere, by one frame for all samplings: they then differ by a rotation only."""
         own = normalization(samplings.flatten(0, 1).numpy(), self.dataset.object_ids[index])
-        return (samplings.double() - own.center) / own.scale
+        return (samplings.double() - torch.tensor(own.translation)) / float(own.scale)
 
     def _corrupted(self, index: int, protocol: str, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, "m 3"]:
         stream = self._stream(index, _CORRUPTION)
@@ -106,7 +106,7 @@ class Views:
 
 
 def evenly_chosen(count: int, available: int) -> list[int]:
-    """At most ``count`` places, spread evenly over what there is."""
+    """At most ``count`` indices, spread evenly over what there is."""
     return evenly(min(count, available), available).tolist()
 
 
