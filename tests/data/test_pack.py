@@ -170,7 +170,7 @@ def test_wrong_calls(folder, tmp_path, monkeypatch, change, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     call = {"folder": folder, "output": tmp_path / "out.npz"} | change
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((DatasetError, UsageError), match=message):
         pack(call.pop("folder"), call.pop("output"), **call)
 
 

@@ -47,6 +47,8 @@ def add(
     """
     if not sources:
         raise UsageError(f"nothing was named to add to {index}: name folders, files, shapes or furniture")
+    if Path(index).is_file():
+        raise UsageError(f"{index} is a file, and an index is a folder: choose another name")
     found = _opened(index, weights)
     with progress_bar("adding") as (progress, task):
         report = found.add(

@@ -234,7 +234,7 @@ class Journal:
 def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int | None, overwrite: bool) -> None:
     if not folder.is_dir():
         what = "is a file, and a folder was expected" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {what}: name the folder of the files to pack")
+        raise DatasetError(f"{folder} {what}: name the folder of the files to pack")
     check_target(output, (".npz",))
     if output.exists() and not overwrite:
         raise UsageError(f"{output} exists already; choose another name or give --overwrite")
