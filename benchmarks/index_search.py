@@ -18,10 +18,11 @@ import numpy as np
 import torch
 
 import geocaps
-from geocaps.geometry.normalize import Normalization
 from geocaps.geometry.se3 import Pose
-from geocaps.index.rows import KEPT_POINTS, Row, weights_checksum
-from geocaps.index.store import Filter, Store
+from geocaps.geometry.similarity import Similarity
+from geocaps.index.adding import KEPT_POINTS
+from geocaps.index.store import Filter, Row, Store
+from geocaps.model.checkpoint import weights_of
 
 K = 10
 BATCH = 64
@@ -51,7 +52,7 @@ def main() -> None:
     print(f"{len(real)} features of {dataset.name} ({encode_ms:.0f} ms each to encode) and {args.random} random ones")
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "bench.lance")
-        store.create(weights_checksum(model), features.shape[1])
+        store.create(weights_of(model.network), "{}", features.shape[1])
         started = time.perf_counter()
         write(store, features)
         print(f"write: {time.perf_counter() - started:.1f} s")
@@ -92,12 +93,11 @@ def nearest_by_numpy(features: np.ndarray, queries: np.ndarray) -> list[set[str]
 def write(store: Store, features: np.ndarray, batch: int = 5000) -> None:
     """Rows as ``Index.add`` writes them, points and all, in larger commits."""
     points = np.random.default_rng(1).uniform(-0.5, 0.5, size=(KEPT_POINTS, 3))
-    pose = Pose.identity(dtype=torch.float64)
-    own = Normalization(torch.zeros(3).double(), torch.tensor(1.0).double())
+    identity = Similarity.identity()
     for start in range(0, len(features), batch):
         store.write(
             [
-                Row(str(i), f"object {i}", None, None, features[i], pose, own, points)
+                Row(str(i), f"object {i}", None, None, features[i], identity, identity, points)
                 for i in range(start, min(start + batch, len(features)))
             ]
         )

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import geocaps
-from geocaps.batch.items import find_items
-from geocaps.batch.work import WorkFolder
+from geocaps.batch.shards import WorkFolder
+from geocaps.batch.sources import find_items
 from geocaps.cli import run
 from geocaps.data.folder import list_items
 from geocaps.errors import CheckpointError, InvalidInputError
@@ -31,7 +31,7 @@ RUNS_CODE = {
 }  # fmt: skip
 ALLOWED = {
     # What a Ray worker sends back to the process that started it, and gets from it.
-    ("batch/on_ray.py", "pickle.loads"),
+    ("batch/engines.py", "pickle.loads"),
 }
 NETWORK = {"socket", "http", "urllib.request", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "websockets"}
 MAY_USE_NETWORK = {"data/download.py", "viewer/server.py"}

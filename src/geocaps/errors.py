@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 
 def install_hint(*extras: str) -> str:
     """The command that installs extras, from a clone: geocaps is on no package index yet. A release changes it here."""
     return f"pip install '.[{','.join(extras)}]'"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An object that was left out, and why."""
+
+    name: str
+    reason: str
+    path: str | None = None
+    """Of its file; None for an object that came as an array."""
 
 
 class GeocapsError(Exception):
@@ -58,7 +68,7 @@ class SearchIndexError(GeocapsError, RuntimeError):
 class EncodingError(GeocapsError, RuntimeError):
     """Files could not be encoded or the result not written; ``failed`` lists each file with its reason."""
 
-    def __init__(self, message: str, failed: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str, failed: Sequence[Skipped] = ()) -> None:
         super().__init__(message)
         self.failed = tuple(failed)
 

@@ -8,15 +8,16 @@ import trimesh
 import geocaps
 from geocaps.apps.align.align import _checked, _from_model, align
 from geocaps.apps.align.icp import by_tree
-from geocaps.apps.align.prepare import _farthest, make_view
+from geocaps.apps.align.prepare import _farthest, prepare
 from geocaps.apps.align.score import final_costs
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
-from geocaps.data.synthetic import basic_shape, make_shape
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.frames import farthest_points
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.io import save_points
+from tests.basic_shapes import basic_shape
 
 NAMES = ["chair", "airplane", "teapot", "toilet"]
 
@@ -209,7 +210,7 @@ def test_what_a_result_cannot_move_is_named_in_one_sentence(source, sentence):
 def test_object_capsules_of_a_moved_copy_hold_the_truth(scale):
     """Untrained weights do: encoding is equivariant, so both capsules are the same up to the motion."""
     points, truth, factor = sample("chair", 200), motion(17), 25.4 if scale else 1.0
-    a, b = (_checked(cloud, "") for cloud in (points, factor * truth.apply(points)))
+    a, b = (_checked(cloud, "", False) for cloud in (points, factor * truth.apply(points)))
     found = _from_model(geocaps.untrained("cpu"), a, b, (a.spread, b.spread))
     moved = b.spread * found.apply((a.points - a.center) / a.spread) + b.center
     assert np.abs(moved - b.points).max(axis=(1, 2)).min() < 1e-3 * factor
@@ -327,7 +328,7 @@ def test_what_lies_beyond_the_other_clouds_hull_is_excused():
     """A cropped cloud at its true pose costs little; moved along the crop plane, within the hull, it costs more."""
     whole = sample("chair", 1024, 1).numpy()
     part = whole[whole[:, 1] > np.quantile(whole[:, 1], 0.3)]
-    a, b = (by_tree(make_view(points), reach=0.1) for points in (whole, part))
+    a, b = (by_tree(prepare(points), reach=0.1) for points in (whole, part))
     shifts = np.array([[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]])
     true, moved = final_costs(a, b, Similarity(np.eye(3), shifts), 0.1, False)
     assert true == pytest.approx(0.25 * 0.3 * 0.3, abs=0.02)

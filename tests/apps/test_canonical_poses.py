@@ -10,9 +10,9 @@ import trimesh
 from PIL import Image
 
 import geocaps
-from geocaps.apps.canonical import Canonical, Job, Skipped, canonical_each, picture
+from geocaps.apps.canonical import Canonical, Job, canonical_each, picture
 from geocaps.data.synthetic import make_shape
-from geocaps.errors import InvalidInputError
+from geocaps.errors import InvalidInputError, Skipped
 from geocaps.geometry.se3 import Pose
 
 

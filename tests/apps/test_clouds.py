@@ -1,12 +1,14 @@
-"""What is refused at the door: clouds that have no orientation."""
+"""Input validation: clouds that have no orientation or cannot be measured, and the frame of the others."""
 
 import numpy as np
 import pytest
 import torch
 import trimesh
 
-from geocaps.apps.clouds import as_cloud, require_extent
+from geocaps.apps.clouds import as_cloud, normalization, require_extent
+from geocaps.apps.encoding import to_user
 from geocaps.errors import DroppedPointsWarning, InvalidInputError
+from geocaps.geometry.se3 import Pose
 
 LINE = np.linspace(0, 1, 60)[:, None] * np.array([1.0, -2.0, 0.5])
 
@@ -60,3 +62,37 @@ def test_a_mesh_object_is_left_without_its_bad_vertices():
     np.testing.assert_array_equal(cloud.vertices, corners[1:])
     np.testing.assert_array_equal(cloud.faces, [[0, 1, 2]])
     assert cloud.dropped == 1
+
+
+# ── the model's frame ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_to_the_unit_sphere_and_back():
+    points = np.random.default_rng(0).normal(size=(100, 3)) * 40 + [4e5, 5e6, 30]
+    own = normalization(points, "a scan")
+    local = (points - own.translation) / own.scale
+    assert np.abs(local.mean(axis=0)).max() < 1e-9
+    assert np.isclose(np.linalg.norm(local, axis=1).max(), 1)
+    assert np.abs(own.apply(local) - points).max() < 1e-6
+
+
+def test_poses_scale_their_positions_only():
+    own = normalization(np.random.default_rng(0).normal(size=(100, 3)) * 7 + 3, "a cloud")
+    pose = Pose.random(5, generator=torch.Generator().manual_seed(0))
+    pose = Pose(torch.randn(5, 3), pose.wxyz)
+    user = to_user(pose, own)
+    np.testing.assert_allclose(user.translation, own.apply(pose.translation.numpy()))
+    np.testing.assert_allclose(user.rotation, pose.rotation_matrix().double().numpy(), atol=1e-6)
+
+
+def test_one_single_point_keeps_its_scale():
+    assert normalization(np.full((20, 3), 123456.789), "a dot").scale == 1
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(InvalidInputError, match="a giant has coordinates that are"), np.errstate(over="ignore"):
+        normalization(np.array([[1e200, 0, 0], [-1e200, 0, 0]]), "a giant")
+    with pytest.raises(InvalidInputError, match="a dwarf is too small"):
+        normalization(np.array([[1e-200, 0, 0], [-1e-200, 0, 0]]), "a dwarf")
+    with pytest.raises(InvalidInputError, match="a gap has coordinates that are NaN"):
+        normalization(np.array([[np.nan, 0, 0], [1, 0, 0]]), "a gap")

@@ -16,14 +16,13 @@ import torch
 
 import geocaps
 from geocaps import cli
-from geocaps.apps.columns import ENCODED, encoded_columns
-from geocaps.apps.encode import Model
+from geocaps.apps.encoding import ENCODED, encoded_columns
 from geocaps.apps.export import TOLERANCE, DenseEncoder, export_onnx, jacobi_eigh
-from geocaps.data.synthetic import basic_shape, make_shape
+from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.checkpoint import save_checkpoint
-from geocaps.model.config import preset
+from geocaps.model.config import PaperObjectConfig, preset
 
 POINTS = 96
 
@@ -48,7 +47,7 @@ def small_config():
         cpu,
         points=128,
         parts=replace(cpu.parts, parts=6, iterations=1, decoded=16, width=16),
-        object=replace(cpu.object, width=32, feature=24, look_grid=8, voting_steps=2),
+        object=replace(cpu.object, width=32, feature=24, voting_steps=2),
     )
 
 
@@ -99,20 +98,6 @@ def test_the_dense_encoder_is_the_shipped_model(name):
     assert_equal(found, model.encode(cloud), tolerance=3 * TOLERANCE)
 
 
-def test_tied_axes_have_24_starts():
-    """A cube's axes tie: the masked starts come into play, and the most probable pose is one of the model's."""
-    config = replace(preset("cpu"), object=replace(preset("cpu").object, tie_ratio=1.15))
-    torch.manual_seed(0)
-    model = Model(GeometricCapsuleAutoencoder(config))
-    cloud = basic_shape("cube").sample(1024, torch.Generator().manual_seed(0)).points.numpy()
-    with torch.no_grad():
-        values = DenseEncoder(model.network)(torch.from_numpy(cloud))
-    found, expected = dict(zip(ENCODED, values, strict=True)), encoded_columns(model.encode(cloud))
-    assert model.encode(cloud).parse.valid.sum() == 24
-    np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=1e-4)
-    np.testing.assert_allclose(found["feature"], expected["feature"], atol=1e-4)
-
-
 def test_jacobi_is_eigh():
     generator = torch.Generator().manual_seed(0)
     random = torch.randn(500, 3, 3, generator=generator, dtype=torch.float64)
@@ -128,7 +113,7 @@ def test_jacobi_is_eigh():
 def test_what_cannot_be_exported_is_refused_and_nothing_is_lost(weights, tmp_path, monkeypatch):
     torch.manual_seed(0)
     config = small_config()
-    random = replace(config, object=replace(config.object, start="random", choice="reconstruction"))
+    random = replace(config, object=PaperObjectConfig(feature=24, width=32, decoder_width=32))
     other = save_checkpoint(tmp_path / "random", GeometricCapsuleAutoencoder(random), card="")
     out = tmp_path / "there.onnx"
     out.write_bytes(b"kept")

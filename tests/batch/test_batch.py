@@ -17,17 +17,16 @@ import ray
 import torch
 
 import geocaps
-from geocaps.apps.weights import Weights, find_weights
 from geocaps.batch import formats
 from geocaps.batch.encode_files import _check_call
-from geocaps.batch.items import Item, find_items
-from geocaps.batch.local import run_local
-from geocaps.batch.on_ray import run_ray
+from geocaps.batch.engines import run_local, run_ray
+from geocaps.batch.shards import encode_items
+from geocaps.batch.sources import Item, find_items
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import CheckpointError, EncodingError, InvalidInputError, MissingExtraError, UsageError
 from geocaps.io import save_points
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.checkpoint import save_checkpoint
+from geocaps.model.checkpoint import Weights, find_weights, save_checkpoint
 from geocaps.model.config import preset
 from tests.processes import kill_one_worker, killed_when_held
 
@@ -44,7 +43,7 @@ def weights(tmp_path_factory):
     """A small model: what is tested here is what happens around it."""
     torch.manual_seed(0)
     cpu = preset("cpu")
-    small = replace(cpu, points=128, object=replace(cpu.object, width=64, feature=32, look_grid=8))
+    small = replace(cpu, points=128, object=replace(cpu.object, width=64, feature=32))
     return save_checkpoint(tmp_path_factory.mktemp("weights") / "small", GeometricCapsuleAutoencoder(small), card="")
 
 
@@ -94,8 +93,8 @@ def test_a_row_is_what_the_model_says_of_the_file(folder, weights, whole, tmp_pa
         np.testing.assert_allclose(found["part_translation"][index], one.parts.pose.translation, atol=1e-5)
         np.testing.assert_allclose(found["part_wxyz"][index], one.parts.pose.wxyz, atol=1e-5)
         np.testing.assert_allclose(found["part_feature"][index], one.parts.feature, atol=1e-5)
-        np.testing.assert_allclose(found["center"][index], one.normalization.center[0], atol=1e-12)
-        np.testing.assert_allclose(found["scale"][index], one.normalization.scale[0], atol=1e-12)
+        np.testing.assert_allclose(found["center"][index], one.normalization.translation, atol=1e-12)
+        np.testing.assert_allclose(found["scale"][index], one.normalization.scale, atol=1e-12)
         labels = found["labels"][slice(*found["label_offsets"][index : index + 2])]
         np.testing.assert_array_equal(labels, one.labels)
         assert found["path"][index] == str(file)
@@ -239,7 +238,7 @@ def test_a_file_of_someone_else_in_the_work_folder_is_kept(folder, weights, tmp_
 
 def test_other_weights_under_the_same_name_are_refused(weights):
     with pytest.raises(CheckpointError, match="every machine needs the same weights"):
-        Weights(str(weights), "0" * 64).load()
+        encode_items([], Weights(str(weights), "0" * 64))
 
 
 # ── kills ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

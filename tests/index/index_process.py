@@ -15,8 +15,7 @@ import torch
 
 from geocaps.apps.encode import Model
 from geocaps.index import Index, adding
-from geocaps.index.rows import Row
-from geocaps.index.store import Store
+from geocaps.index.store import Row, Store
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from tests.training.tiny import MODEL
 

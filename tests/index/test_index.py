@@ -17,11 +17,10 @@ import trimesh
 import geocaps
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError, MissingExtraError, SearchIndexError
-from geocaps.geometry.normalize import Normalization
 from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
 from geocaps.index import Index, store
-from geocaps.index.rows import Row
-from geocaps.index.store import Filter, Store
+from geocaps.index.store import Filter, Row, Store
 from geocaps.io import save_points
 from tests.index.index_process import BATCH, small_model
 
@@ -382,7 +381,7 @@ def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
     table = Store(tmp_path / "i.lance")
     table.create("none", "{}", 16)
     good = random_rows(3)
-    bad_scale = Normalization(torch.zeros(3).double(), torch.tensor(-1.0).double())
+    bad_scale = Similarity(np.eye(3), scale=-1.0)
     for number, change in enumerate(({"normalization": bad_scale}, {"points": np.zeros((0, 3))})):
         table.write([replace(good[number], **change)])
         with pytest.raises(SearchIndexError, match=f"the entry {number} is damaged"):
@@ -478,10 +477,9 @@ def _wait_for(process: subprocess.Popen[str], event: str) -> None:
 
 def random_rows(count: int, offset: int = 0) -> list[Row]:
     features = np.random.default_rng(offset).normal(size=(count, 16)).astype(np.float32)
-    identity = Pose.identity(dtype=torch.float64)
-    own = Normalization(torch.zeros(3).double(), torch.tensor(1.0).double())
+    identity = Similarity.identity()
     return [
-        Row(f"{offset + i}", f"object {i}", None, "odd" if i % 2 else "even", feature, identity, own, np.eye(3))
+        Row(f"{offset + i}", f"object {i}", None, "odd" if i % 2 else "even", feature, identity, identity, np.eye(3))
         for i, feature in enumerate(features)
     ]
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import geocaps
-from geocaps.apps.weights import sha256_of, weights_folder
 from geocaps.errors import CheckpointError, DatasetError, FileFormatError
 from geocaps.io import describe, limits
 from geocaps.io.load import FileReport, report_of
-from geocaps.model.checkpoint import CARD, WEIGHTS, count_weights, read_config
+from geocaps.model.checkpoint import CARD, WEIGHTS, count_weights, find_checkpoint, find_weights, read_config
 
 _CARD_LINES = 4
 _DATA_SETS = (".npz", ".h5", ".hdf5")
@@ -62,16 +61,15 @@ def environment() -> Environment:
 
 def about_weights(folder: str | os.PathLike[str] | None = None) -> AboutWeights:
     """A checkpoint folder; without one, the weights that ship with the package."""
-    with weights_folder(folder) as place:
-        config, parameters = read_config(place).to_dict(), count_weights(place / WEIGHTS)
-        return AboutWeights(
-            folder=str(place),
-            sha256=sha256_of(place / WEIGHTS),
-            bytes=(place / WEIGHTS).stat().st_size,
-            parameters=parameters,
-            card=_first_lines(place / CARD),
-            config=config,
-        )
+    place = find_checkpoint(folder)
+    return AboutWeights(
+        folder=str(place),
+        config=read_config(place).to_dict(),
+        parameters=count_weights(place / WEIGHTS),
+        sha256=find_weights(folder).sha256,
+        bytes=(place / WEIGHTS).stat().st_size,
+        card=_first_lines(place / CARD),
+    )
 
 
 def about_file(path: str | os.PathLike[str]) -> FileReport:

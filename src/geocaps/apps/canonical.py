@@ -15,7 +15,7 @@ from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
 from geocaps.data.folder import list_items
-from geocaps.errors import GeocapsError, InvalidInputError, UsageError
+from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity
 from geocaps.io.save import check_target
@@ -69,9 +69,9 @@ class Canonical:
         return f"Canonical({self.name}: {len(self.given):,} points, confidence {self.confidence:.2f}{doubt})"
 
     def _repr_html_(self) -> str:
-        from geocaps.apps.notebook import page
+        from geocaps.apps.drawing import page
 
-        return page(repr(self), picture([self.thumbnail()]))
+        return page(self, picture([self.thumbnail()]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the object in its canonical frame; a mesh stays a mesh in PLY, OBJ and GLB."""
@@ -85,14 +85,6 @@ class Canonical:
         """Some of the points, for a picture."""
         chosen = evenly(min(len(self.given), _DRAWN_POINTS), len(self.given))
         return Thumbnail(self.name, self.given[chosen], self.pose.observe(self.given[chosen]), self.ambiguous)
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A source that could not be brought to a canonical pose, and why."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -136,7 +128,8 @@ def canonical_each(jobs: Iterable[Job], model: Model, *, drop_invalid: bool = Fa
         try:
             found = _one(job, model, drop_invalid)
         except GeocapsError as error:
-            yield Skipped(job.name, str(error))
+            path = job.name if isinstance(job.source, (str, os.PathLike)) else None
+            yield Skipped(job.name, str(error), path)
         else:
             yield _saved(found, job)
 
@@ -209,7 +202,7 @@ def _listed(sources: Any) -> Iterator[tuple[Job, Path]]:
             continue
         items = list_items(path)
         if not items:
-            raise UsageError(f"{path}: no meshes or point clouds are in this folder")
+            raise InvalidInputError(f"{path}: no meshes or point clouds are in this folder")
         for item in items:
             yield Job(str(item.path), item.path), Path(item.object_id)
 
@@ -240,6 +233,6 @@ def _saved(found: Canonical, job: Job) -> Canonical:
         try:
             job.target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInputError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
+            raise UsageError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
         found.save(job.target)
     return found

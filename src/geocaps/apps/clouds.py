@@ -1,4 +1,4 @@
-"""Whatever a user calls a point cloud, as checked arrays: the one door into the applications."""
+"""Input validation: whatever a user calls a point cloud, as checked arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
@@ -47,8 +47,7 @@ def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = Fa
     elif hasattr(source, "vertices"):
         points, vertices, faces, dropped = _mesh_points(source, name, drop_invalid)
     else:
-        points = _columns(_array(source, name), name)
-        points, _, dropped = finite_only(points, None, name, drop=drop_invalid)
+        points, _, dropped = finite_only(_array(source, name, flat=True), None, name, drop=drop_invalid)
     if len(points) < minimum:
         raise InvalidInputError(f"{name} has {len(points)} points; at least {minimum} are needed, one for each part")
     largest = float(np.abs(points).max())
@@ -102,9 +101,27 @@ def require_extent(points: np.ndarray, name: str) -> None:
         )
 
 
+def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Similarity:
+    """From the model's frame to the user's: the centroid comes from the origin, the farthest point from radius 1.
+
+    ``x_user = scale · x_model + translation``, in float64: map coordinates keep their digits. A cloud that is one
+    single point keeps scale 1.
+    """
+    exact = points.astype(np.float64)
+    center = exact.mean(axis=0)
+    radius = float(np.sqrt(((exact - center) ** 2).sum(axis=1).max()))
+    if not np.isfinite(radius):
+        raise InvalidInputError(f"{name} has coordinates that are NaN, infinite or too large to be measured")
+    if radius == 0 and np.ptp(exact, axis=0).any():
+        raise InvalidInputError(f"{name} is too small to be measured: scale its coordinates up first")
+    # Points that differ by rounding alone are one point.
+    alone = radius <= 1e-12 * float(np.abs(center).max())
+    return Similarity(np.eye(3), center, 1.0 if alone or radius == 0 else radius)
+
+
 def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, int]:
     """Points of a mesh object, with its vertices and faces where it has any, and how many vertices were left out."""
-    given, faces = _columns(_array(np.asarray(mesh.vertices), name), name), getattr(mesh, "faces", None)
+    given, faces = _array(np.asarray(mesh.vertices), name, flat=True), getattr(mesh, "faces", None)
     if faces is None or len(faces) == 0:
         points, _, dropped = finite_only(given, None, name, drop=drop)
         return points, None, None, dropped
@@ -113,14 +130,10 @@ def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarr
     return sample_surface(vertices, triangles, MESH_POINTS, seed=0)[0], vertices, triangles, dropped
 
 
-def _columns(points: np.ndarray, name: str) -> np.ndarray:
-    if points.ndim != 2 or points.shape[1] != 3:
-        raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(points.shape)}")
-    return points
-
-
-def _array(source: Any, name: str) -> np.ndarray:
-    if _is_tensor(source):
+def _array(source: Any, name: str, flat: bool = False) -> np.ndarray:
+    """Numbers as float32 or float64; ``flat``: only ``[N, 3]`` will do."""
+    torch = sys.modules.get("torch")  # not imported here: who has a tensor has imported it
+    if torch is not None and isinstance(source, torch.Tensor):
         source = _from_torch(source, name)
     if np.ma.is_masked(source):
         raise InvalidInputError(f"{name} has masked points: remove them first, with compress_rows for instance")
@@ -132,17 +145,13 @@ def _array(source: Any, name: str) -> np.ndarray:
         raise InvalidInputError(
             f"{name} must be a path or an array [N, 3] of numbers, not {type(source).__name__} of {array.dtype}"
         )
+    if flat and (array.ndim != 2 or array.shape[1] != 3):
+        raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(array.shape)}")
     kept = array.dtype.isnative and array.dtype in (np.float32, np.float64)
     with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
         array = array if kept else array.astype(np.float64)
     # PyTorch takes neither arrays read backwards nor read-only ones.
     return array if array.flags.writeable and min(array.strides, default=1) >= 0 else array.copy()
-
-
-def _is_tensor(source: Any) -> bool:
-    """Without importing torch: who has a tensor has imported it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(source, torch.Tensor)
 
 
 def _from_torch(tensor: Any, name: str) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""Points and surfaces in one panel of a matplotlib figure. No pyplot: no global state, no display."""
+"""Pictures of points and surfaces, and how results look in a notebook. No pyplot: no global state, no display."""
 
 from __future__ import annotations
 
+import base64
+import html
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,8 +14,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-PANEL_INCHES = 1.9
-_DPI = 100
+from geocaps.geometry.sampling import evenly
+
+if TYPE_CHECKING:
+    from geocaps.apps.align.align import Alignment
+    from geocaps.apps.encoding import Encoding, Encodings
+
+_PANEL_INCHES, _DPI = 1.9, 100
+_THUMBNAILS, _THUMBNAIL_POINTS = 12, 1024
+_COLOR_A, _COLOR_B = (0.85, 0.35, 0.15), (0.25, 0.45, 0.7)
 _LIGHT = np.array([0.4, -0.7, 0.6]) / np.linalg.norm([0.4, -0.7, 0.6])
 _NEUTRAL = "#4477aa"
 
@@ -22,7 +31,7 @@ class Grid:
     """A figure of rows × columns panels, each of one object seen upright (the data's y axis points up)."""
 
     def __init__(self, rows: int, columns: int) -> None:
-        self.figure = Figure(figsize=(columns * PANEL_INCHES, rows * PANEL_INCHES + 0.2), dpi=_DPI)
+        self.figure = Figure(figsize=(columns * _PANEL_INCHES, rows * _PANEL_INCHES + 0.2), dpi=_DPI)
         self.figure.subplots_adjust(left=0, right=1, bottom=0, top=0.94, wspace=0, hspace=0.12)
         self._shape = (rows, columns)
 
@@ -90,3 +99,52 @@ def _fit(axes: Any, shown: Float[np.ndarray, "n 3"]) -> None:
     for name, at in zip("xyz", centre, strict=True):
         getattr(axes, f"set_{name}lim")(at - reach, at + reach)
     axes.set_box_aspect((1, 1, 1), zoom=1.35)
+
+
+# ── notebooks: a line of text above a small inline picture ────────────────────────────────────────────────────────────
+
+
+def inline(png: bytes) -> str:
+    """An image tag that holds its picture."""
+    return f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+
+
+def page(shown: object, png: bytes) -> str:
+    """HTML that a notebook shows: the text of a result and its picture."""
+    return f"<div><code>{html.escape(repr(shown))}</code><br>{inline(png)}</div>"
+
+
+def encoding_html(encoding: Encoding) -> str:
+    """The cloud in the colours of its parts, as given and in its canonical pose."""
+    grid = Grid(1, 2)
+    _draw_parts(grid.panel(0, 0, "as given"), encoding, encoding.cloud.points)
+    _draw_parts(grid.panel(0, 1, "canonical"), encoding, encoding.canonical())
+    return page(encoding, grid.png())
+
+
+def encodings_html(encodings: Encodings) -> str:
+    """A row of thumbnails: up to twelve clouds, spread evenly, in the colours of their parts."""
+    if not encodings:
+        return f"<div><code>{html.escape(repr(encodings))}</code></div>"
+    chosen = evenly(min(len(encodings), _THUMBNAILS), len(encodings)).tolist()
+    grid = Grid(1, len(chosen))
+    for column, index in enumerate(chosen):
+        _draw_parts(grid.panel(0, column, f"{index}"), encodings[index], encodings[index].cloud.points)
+    return page(encodings, grid.png())
+
+
+def alignment_html(alignment: Alignment) -> str:
+    """Both clouds as given, and A laid on B."""
+    a, b = alignment.shown
+    color_a, color_b = np.tile(_COLOR_A, (len(a), 1)), np.tile(_COLOR_B, (len(b), 1))
+    grid = Grid(1, 3)
+    draw_points(grid.panel(0, 0, "A"), a, color_a)
+    draw_points(grid.panel(0, 1, "B"), b, color_b)
+    together = np.concatenate([alignment.apply(a), b])
+    draw_points(grid.panel(0, 2, "A on B"), together, np.concatenate([color_a, color_b]))
+    return page(alignment, grid.png())
+
+
+def _draw_parts(panel: Any, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
+    some = evenly(min(len(points), _THUMBNAIL_POINTS), len(points))
+    draw_points(panel, points[some].astype(np.float64), part_colors(len(encoding.parts))[encoding.labels[some]])

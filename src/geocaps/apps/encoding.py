@@ -1,14 +1,14 @@
-"""What users get of an encoded cloud: one object as an ``Encoding``, many as ``Encodings``, all in numpy."""
+"""Results of encoding: one object as an ``Encoding``, many as ``Encodings``, all in numpy."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from jaxtyping import Float, Float64, Int
 from geocaps.apps.clouds import Cloud
 from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
-from geocaps.geometry.normalize import Normalization
+from geocaps.geometry import similarity
 from geocaps.geometry.se3 import Pose, stack
 from geocaps.geometry.similarity import Similarity
 from geocaps.io.arrays import read_arrays
@@ -106,7 +106,7 @@ class Encoding:
         )
 
     def _repr_html_(self) -> str:
-        from geocaps.apps.notebook import encoding_html
+        from geocaps.apps.drawing import encoding_html
 
         return encoding_html(self)
 
@@ -136,8 +136,8 @@ class Encoding:
         return self._parsed().parse
 
     @property
-    def normalization(self) -> Normalization:
-        """From the model's frame to yours, ``[1]``, as torch tensors."""
+    def normalization(self) -> Similarity:
+        """From the model's frame to yours: ``x_yours = scale · x_model + translation``."""
         return self._parsed().normalization
 
     def part_of(self, points: Float[np.ndarray, "m 3"]) -> Int[np.ndarray, "m"]:
@@ -229,16 +229,14 @@ class Encodings(Sequence[Encoding]):
         return f"Encodings({len(self)} objects: {capsules} each, mean confidence {self.confidence.mean():.2f})"
 
     def _repr_html_(self) -> str:
-        from geocaps.apps.notebook import encodings_html
+        from geocaps.apps.drawing import encodings_html
 
         return encodings_html(self)
 
     @cached_property
     def pose(self) -> Similarity:
         """Canonical poses of all objects, one after the other."""
-        return Similarity(
-            np.stack([one.pose.rotation for one in self]), np.stack([one.pose.translation for one in self])
-        )
+        return similarity.stack([one.pose for one in self])
 
     @cached_property
     def feature(self) -> Float[np.ndarray, "b d"]:
@@ -256,10 +254,9 @@ class Encodings(Sequence[Encoding]):
         return _join([one.parse for one in self])
 
     @cached_property
-    def normalization(self) -> Normalization:
-        """From the model's frame to yours for each object, as torch tensors."""
-        own = [one.normalization for one in self]
-        return Normalization(torch.cat([one.center for one in own]), torch.cat([one.scale for one in own]))
+    def normalization(self) -> Similarity:
+        """From the model's frame to yours, for each object."""
+        return similarity.stack([one.normalization for one in self])
 
 
 @dataclass(frozen=True)
@@ -268,7 +265,7 @@ class Parsed:
 
     network: GeometricCapsuleAutoencoder
     parse: Parse
-    normalization: Normalization
+    normalization: Similarity
 
     @torch.no_grad()
     def part_of(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
@@ -276,10 +273,10 @@ class Parsed:
         first, parts = self.network.parts, self.parse.parts
         surfaces = first.decode(parts)
         log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)[..., None]
-        center, scale = self.normalization.center[0].numpy(), self.normalization.scale.item()
+        own = self.normalization
         blocks = [np.empty(0, dtype=np.int64)]
         for start in range(0, len(points), _LABEL_BLOCK):
-            local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - center) / scale
+            local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - own.translation) / own.scale
             square = min_square_distance(torch.from_numpy(local.astype(np.float32))[None], surfaces)
             blocks.append(log_likelihood(square, log_sigma.expand_as(square))[0].argmax(dim=0).numpy())
         return np.concatenate(blocks)
@@ -288,7 +285,7 @@ class Parsed:
     def surface(self, layer: str) -> Surface:
         network = self.network
         decoded = network.parts.decode(self.parse.parts) if layer == "parts" else network.reconstruct(self.parse.object)
-        points = self.normalization.points_to_user(decoded)[0].numpy()
+        points = self.normalization.apply(decoded[0].numpy())
         return Surface(points, grid_triangles(round(points.shape[-2] ** 0.5)).numpy())
 
 
@@ -307,17 +304,12 @@ class Stored:
 
 
 def _join(parses: Sequence[Parse]) -> Parse:
-    """Parses of single objects as one batch; where objects have fewer starts than others, the rest is padding."""
-    most = max(parse.candidates.shape[1] for parse in parses)
+    """Parses of single objects as one batch."""
     return Parse(
         parts=_join_capsules([parse.parts for parse in parses]),
-        routing=None,
         object=_join_capsules([parse.object for parse in parses]),
-        candidates=stack([_padded(parse.candidates, most) for parse in parses], dim=0),
-        probability=torch.cat(
-            [torch.nn.functional.pad(p.probability, (0, most - p.probability.shape[1])) for p in parses]
-        ),
-        valid=torch.cat([torch.nn.functional.pad(p.valid, (0, most - p.valid.shape[1])) for p in parses]),
+        candidates=stack([parse.candidates[0] for parse in parses], dim=0),
+        probability=torch.cat([parse.probability for parse in parses]),
     )
 
 
@@ -325,20 +317,36 @@ def _join_capsules(capsules: Sequence[Capsules]) -> Capsules:
     return Capsules(stack([c.pose[0] for c in capsules], dim=0), torch.cat([c.feature for c in capsules]))
 
 
-def _padded(pose: Pose, count: int) -> Pose:
-    """Candidates ``[1, s]`` as ``[count]``, filled up with the first one (their probability is zero)."""
-    return pose.map(lambda t: torch.cat([t[0], t[0, :1].expand(count - t.shape[1], -1)]))
-
-
-def to_user(pose: Pose, own: Normalization) -> Similarity:
+def to_user(pose: Pose, own: Similarity) -> Similarity:
     """Poses of the model's frame in the user's coordinates: positions scale, rotations stay."""
-    translation = pose.translation.double().numpy() * own.scale.item() + own.center.numpy()
+    translation = pose.translation.double().numpy() * own.scale + own.translation
     return Similarity.from_wxyz(pose.wxyz.double().numpy(), translation)
 
 
 def _capsules_text(one: Encoding) -> str:
     parts, size = one.parts.feature.shape
     return f"{parts} parts (features of {size}), feature of {len(one.feature)}"
+
+
+_COLUMNS: dict[str, Callable[[Encoding], Any]] = {
+    "translation": lambda one: one.pose.translation,
+    "wxyz": lambda one: one.pose.wxyz,
+    "feature": lambda one: one.feature,
+    "confidence": lambda one: np.float32(one.confidence),
+    "part_translation": lambda one: one.parts.pose.translation,
+    "part_wxyz": lambda one: one.parts.pose.wxyz,
+    "part_feature": lambda one: one.parts.feature,
+    "labels": lambda one: one.labels,
+    "center": lambda one: one.normalization.translation,
+    "scale": lambda one: one.normalization.scale,
+}
+ENCODED = tuple(_COLUMNS)
+"""Columns of an encoding: what a row of ``encode_files`` and the exported graph have in common."""
+
+
+def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
+    """The ``ENCODED`` columns of one cloud, in the user's units."""
+    return {name: np.asarray(value(encoding)) for name, value in _COLUMNS.items()}
 
 
 # ── encodings in files ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,21 +20,16 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
-from geocaps.apps.columns import ENCODED, encoded_columns
 from geocaps.apps.encode import Model, load
-from geocaps.apps.encoding import reliability
+from geocaps.apps.encoding import ENCODED, encoded_columns, reliability
 from geocaps.atomic import written_whole
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
-from geocaps.geometry.frames import principal_axes
-from geocaps.geometry.normalize import Normalization
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import Pose, normalize_quaternion
 from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.capsules import Capsules, agree
-from geocaps.model.parts import RoutedVote
+from geocaps.model.config import ObjectConfig
 from geocaps.model.routing import log_likelihood
-from geocaps.model.viewpoints import Starts, axis_rotations
 
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
@@ -73,10 +68,10 @@ def export_onnx(
     check_target(out, (".onnx",))
     model = load(weights)
     config = model.config
-    if (config.parts.start, config.object.start, config.object.choice) != ("frames", "principal", "agreement"):
+    if config.parts.start != "frames" or not isinstance(config.object, ObjectConfig):
         raise ExportError(
-            "only a model with parts.start=frames, object.start=principal and object.choice=agreement can be exported: "
-            "random starts and the choice by reconstruction are not in the graph"
+            "only a model of the preset cpu can be exported: random starts and the choice by reconstruction, the "
+            "paper's, are not in the graph"
         )
     count = config.points if points is None else points
     if not config.parts.parts <= count <= config.points:
@@ -95,15 +90,39 @@ def export_onnx(
 # ── the dense encoder ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class DenseRouting:
+    """R of every point and part: what :class:`geocaps.model.routing.Routing` lists, as one matrix."""
+
+    weight: Float[Tensor, "1 j n"]
+
+    def max_pool(
+        self, embed: nn.Module, points: Float[Tensor, "1 n 3"], viewpoints: Pose
+    ) -> Float[Tensor, "1 j k width"]:
+        seen = viewpoints.observe(points[:, None, None])
+        return (embed(seen) * self.weight[:, :, None, :, None]).amax(dim=-2)
+
+
+def _dense_log_likelihood(
+    points: Float[Tensor, "1 n 3"], surfaces: Float[Tensor, "1 j m 3"], log_sigma: Float[Tensor, "1 j"]
+) -> Float[Tensor, "1 j n"]:
+    """``b_ij`` of every point under every decoded surface."""
+    square = (surfaces[:, :, :, None] - points[:, None, None]).square().sum(-1).amin(dim=2)
+    return log_likelihood(square, log_sigma[..., None].expand_as(square))
+
+
+def _dense_route(points: Tensor, surfaces: Tensor, log_sigma: Tensor) -> DenseRouting:
+    """Lines 3–5 of Algorithm 1 for all pairs."""
+    weight = torch.softmax(_dense_log_likelihood(points, surfaces, log_sigma), dim=1)
+    return DenseRouting(torch.where(weight > _KEEP, weight, torch.zeros_like(weight)))
+
+
 class DenseEncoder(nn.Module):
     """``Model.encode`` of one cloud with shapes that do not depend on the data, from the same trained networks."""
-
-    axis_choices: Tensor
 
     def __init__(self, network: GeometricCapsuleAutoencoder) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("axis_choices", axis_rotations())
 
     def forward(self, points: Float[Tensor, "n 3"]) -> tuple[Tensor, ...]:
         """Points in the user's coordinates to the ``ENCODED`` columns."""
@@ -111,70 +130,32 @@ class DenseEncoder(nn.Module):
         exact = exact[_canonical_order(exact)]
         center = exact.mean(dim=0)
         radius = (exact - center).square().sum(dim=1).amax(dim=0).sqrt()
-        own = Normalization(center[None], torch.where(radius > 0, radius, torch.ones_like(radius))[None])
-        local = ((exact - own.center) / own.scale).float()[None]
-        parts = self._parts(local)
-        parse = self.network.parse_parts(local, parts, None, self._starts(local))
-        pose, part_pose = own.pose_to_user(parse.object.pose), own.pose_to_user(parts.pose)
+        scale = torch.where(radius > 0, radius, torch.ones_like(radius))
+        local = ((exact - center) / scale).float()[None]
+        first = self.network.parts
+        *_, last = first.iterate(local, first.initial(local), router=_dense_route)
+        parts = last.capsules
+        parse = self.network.parse_parts(local, parts)
+        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
+        own_points = ((points.double() - center) / scale).float()[None]
         return (
-            pose.translation[0],
-            pose.wxyz[0],
+            parse.object.pose.translation[0].double() * scale + center,
+            normalize_quaternion(parse.object.pose.wxyz[0].double()),
             parse.object.feature[0],
             parse.probability.amax(dim=1)[0] * reliability(len(points), self.network.config.points),
-            part_pose.translation[0],
-            part_pose.wxyz[0],
+            parts.pose.translation[0].double() * scale + center,
+            normalize_quaternion(parts.pose.wxyz[0].double()),
             parts.feature[0],
-            self._log_likelihood(((points.double() - own.center) / own.scale).float()[None], parts)[0].argmax(dim=0),
-            own.center[0],
-            own.scale[0],
+            _dense_log_likelihood(own_points, first.decode(parts), log_sigma)[0].argmax(dim=0),
+            center,
+            scale,
         )
-
-    def _parts(self, points: Float[Tensor, "1 n 3"]) -> Capsules:
-        """Algorithm 1 with the dense R."""
-        first = self.network.parts
-        parts = first.initial(points)
-        for _ in range(first.config.iterations):
-            routing = torch.softmax(self._log_likelihood(points, parts), dim=1)
-            routing = torch.where(routing > _KEEP, routing, torch.zeros_like(routing))
-            found = agree(
-                parts.pose[..., None],
-                lambda z, r=routing: _vote(first.pose_vote, points, r, z),  # type: ignore[misc]
-                lambda z, r=routing: _vote(first.feature_vote, points, r, z),  # type: ignore[misc]
-                steps=first.config.voting_steps,
-            )
-            parts = Capsules(found.pose, found.feature)
-        return parts
-
-    def _log_likelihood(self, points: Float[Tensor, "1 n 3"], parts: Capsules) -> Float[Tensor, "1 j n"]:
-        """``b_ij`` of every point under every decoded surface."""
-        first = self.network.parts
-        surfaces = first.decode(parts)
-        square = (surfaces[:, :, :, None] - points[:, None, None]).square().sum(-1).amin(dim=2)
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
-        return log_likelihood(square, log_sigma[..., None].expand_as(square))
-
-    def _starts(self, points: Float[Tensor, "1 n 3"]) -> Starts:
-        """All 24 starts; those that count only where axes tie are masked elsewhere."""
-        axes, variances = principal_axes(points)
-        tied = (variances[:, :2] < self.network.config.object.tie_ratio * variances[:, 1:]).any(dim=1)
-        choices = self.axis_choices
-        centroid = points.mean(dim=1, keepdim=True).expand(-1, len(choices), -1)
-        valid = tied[:, None] | (torch.arange(len(choices)) < 4)
-        return Starts(Pose.from_rotation(axes[:, None] @ choices, centroid), valid)
 
 
 def _canonical_order(points: Float64[Tensor, "n 3"]) -> Int[Tensor, "n"]:
     """By distance from the centroid: sums and ties then hardly depend on the order of the points."""
     radius = (points - points.mean(dim=0)).square().sum(dim=1).sqrt()
     return torch.sort(torch.round(radius / radius.amax(dim=0).clamp(min=1e-300) * 1e9)).indices
-
-
-def _vote(
-    vote: RoutedVote, points: Float[Tensor, "1 n 3"], routing: Float[Tensor, "1 j n"], viewpoints: Pose
-) -> Float[Tensor, "1 j k outputs"]:
-    """``project(maxpool_i R_ij embed(x_i | z))`` over all points."""
-    seen = viewpoints.observe(points[:, None, None])
-    return vote.project((vote.embed(seen) * routing[:, :, None, :, None]).amax(dim=-2))
 
 
 # ── to ONNX ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -53,9 +53,9 @@ class Decomposition:
         return f"Decomposition({self.name}: {len(self.points):,} points in {len(self)} parts, {self.counts.tolist()})"
 
     def _repr_html_(self) -> str:
-        from geocaps.apps.notebook import decomposition_html
+        from geocaps.apps.drawing import page
 
-        return decomposition_html(self)
+        return page(self, self.png())
 
     @property
     def counts(self) -> Int[np.ndarray, "j"]:

@@ -1,1 +1,1 @@
-"""What ``encode_files`` is made of: items (what to encode), rows, shards of rows, engines, and the output formats."""
+"""Parts of ``encode_files``: sources, shards of rows, engines, and the output formats."""

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import geocaps
-from geocaps.apps.weights import find_weights
 from geocaps.batch import formats
-from geocaps.batch.items import find_items
-from geocaps.batch.local import run_local
-from geocaps.batch.on_ray import run_ray
-from geocaps.batch.shards import Failure
-from geocaps.batch.work import WorkFolder, cut, write_beside
-from geocaps.errors import DroppedPointsWarning, EncodingError, InvalidInputError, UsageError
+from geocaps.batch.engines import run_local, run_ray
+from geocaps.batch.shards import WorkFolder, cut, write_beside
+from geocaps.batch.sources import find_items
+from geocaps.errors import DroppedPointsWarning, EncodingError, InvalidInputError, Skipped, UsageError
 from geocaps.io.save import check_target
+from geocaps.model.checkpoint import find_weights
 
 Engine = Literal["local", "ray"]
 _ENGINES = {"local": run_local, "ray": run_ray}
@@ -37,7 +35,7 @@ class EncodedFiles:
     """Rows in the output."""
     resumed: int
     """Objects that an earlier run, which was stopped, had done."""
-    failed: tuple[Failure, ...]
+    failed: tuple[Skipped, ...]
     """Objects that could not be encoded; ``OUT.failed.json`` lists them too."""
     weights_sha256: str
     dropped: int
@@ -59,8 +57,8 @@ def encode_files(
     """Encodes every object of ``sources`` (files, folders, data sets, "shapes", "furniture") to ``out``.
 
     A row does not depend on the other rows, on the engine or on whether the run was resumed: the same bits each time.
-    Work lies in ``OUT.partial`` until the end, so a run that was stopped goes on when called again, and ``out`` is
-    whole or not there. Objects that cannot be encoded are skipped and listed; if that is all of them, EncodingError is
+    Work lies in ``OUT.partial`` until the end, so re-run a call that was stopped to resume it, and ``out`` is whole or
+    not there. Objects that cannot be encoded are skipped and listed; if that is all of them, EncodingError is
     raised and nothing is written but the list. ``weights`` is a checkpoint folder; ``workers`` are processes (default:
     one a core); ``shard`` objects at most are lost by a kill; ``drop_invalid`` leaves out points that are NaN or
     infinite, which are refused otherwise; ``on_object(done, of)`` is told of progress.
@@ -134,10 +132,10 @@ def _check_call(out: Path, engine: str, workers: int | None, shard: int, overwri
         raise UsageError(f"{out} exists already; choose another name or give --overwrite")
 
 
-def _write_list(sidecar: Path, failed: tuple[Failure, ...]) -> None:
+def _write_list(sidecar: Path, failed: tuple[Skipped, ...]) -> None:
     """The objects that failed, beside the output; without any, the list of an earlier run goes."""
     if failed:
         text = json.dumps([asdict(one) for one in failed], indent=1, ensure_ascii=False)
-        write_beside(sidecar, [text.encode() + b"\n"])
+        write_beside(sidecar, text.encode() + b"\n")
     else:
         sidecar.unlink(missing_ok=True)

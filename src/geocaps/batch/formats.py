@@ -1,4 +1,4 @@
-"""Finished shards as one file: Parquet (a row for each object) or NPZ (an array for each column).
+"""Output formats, joined from finished shards: Parquet (a row for each object) or NPZ (an array for each column).
 
 Both are written shard by shard, so that memory does not grow with the number of objects, and hold no dates: the same
 rows give the same bytes.

@@ -11,7 +11,7 @@ import tyro
 from geocaps.cli.output import UNSET, console, messages, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from geocaps.apps.canonical import Canonical, Job, Skipped, Thumbnail
+    from geocaps.apps.canonical import Canonical, Job, Thumbnail
 
 
 def canonical(
@@ -39,9 +39,9 @@ def canonical(
         drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
         json: One JSON object on standard output.
     """
-    from geocaps.apps.canonical import MOST_DRAWN, Skipped, canonical_each, find_jobs, picture
+    from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture
     from geocaps.apps.encode import load
-    from geocaps.errors import InvalidInputError
+    from geocaps.errors import InvalidInputError, Skipped
     from geocaps.geometry.sampling import evenly
     from geocaps.io.save import check_target
     from geocaps.io.scene import write_whole

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from geocaps.cli.output import UNSET, console, print_json, progress_bar
-from geocaps.errors import EncodingError
+from geocaps.errors import EncodingError, Skipped
 
 if TYPE_CHECKING:
     from geocaps.batch.encode_files import EncodedFiles
-    from geocaps.batch.shards import Failure
 
 _SHOWN = 20
 
@@ -88,7 +87,7 @@ def _show(found: EncodedFiles) -> None:
         _show_failed(found.failed)
 
 
-def _show_failed(failed: Sequence[Failure]) -> None:
+def _show_failed(failed: Sequence[Skipped]) -> None:
     from rich.table import Table
     from rich.text import Text
 

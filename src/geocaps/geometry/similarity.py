@@ -201,6 +201,15 @@ class Similarity:
         return f"Similarity(translation ({translation}), wxyz ({wxyz}){scale})"
 
 
+def stack(similarities: Sequence[Similarity]) -> Similarity:
+    """Joins along a new first dimension."""
+    return Similarity(
+        np.stack([one.rotation for one in similarities]),
+        np.stack([one.translation for one in similarities]),
+        np.stack([one.scale for one in similarities]),
+    )
+
+
 def concatenate(batches: Sequence[Similarity]) -> Similarity:
     """Joins along the first dimension."""
     return Similarity(

@@ -1,6 +1,8 @@
-"""``geocaps.Index("shapes.lance")``: find the same or a similar object, whatever way it is turned."""
+"""``geocaps.Index("shapes.lance")``: retrieval of the same or a similar object, in arbitrary orientations."""
 
-from geocaps.index.index import Index
-from geocaps.index.results import AddReport, Hit, IndexInfo, SearchResult, Skipped
+from geocaps.errors import Skipped
+from geocaps.index.adding import AddReport
+from geocaps.index.index import Index, IndexInfo
+from geocaps.index.rerank import Hit, SearchResult
 
 __all__ = ["AddReport", "Hit", "Index", "IndexInfo", "SearchResult", "Skipped"]

@@ -1,4 +1,4 @@
-"""``geocaps.Index``: add objects, find them again by their pose-invariant features, and bring hits onto the query."""
+"""``geocaps.Index``: retrieval of objects by their pose-invariant features, each hit brought onto the query."""
 
 from __future__ import annotations
 
@@ -6,25 +6,45 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from geocaps.apps.clouds import Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.data import PointDataset
 from geocaps.errors import InvalidInputError, SearchIndexError
-from geocaps.index.adding import Adding
-from geocaps.index.placing import Placement, Placer
-from geocaps.index.results import AddReport, Hit, IndexInfo, SearchResult
-from geocaps.index.rows import Label, Row, make_row, user_points
-from geocaps.index.sources import entries_of
+from geocaps.index.adding import Adding, AddReport, entries_of, make_row
+from geocaps.index.rerank import SearchResult, reranked
 from geocaps.index.store import Filter, Store
 from geocaps.model.checkpoint import weights_of
 
-RERANKED = 20
-"""Nearest features that are aligned with the query and put in order by what is left between them."""
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index holds."""
+
+    path: str
+    objects: int
+    classes: dict[str, int]
+    unlabelled: int
+    dimension: int
+    """Numbers in a feature."""
+    approximate: bool
+    """Whether a vector index answers; otherwise every feature is compared, and the answer is exact."""
+    weights: str
+    """SHA-256 of the weights that its features were made with."""
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{self.path}: {self.objects} objects, {len(self.classes)} classes",
+            f"features of {self.dimension} numbers, {'approximate' if self.approximate else 'exact'} search",
+            f"made with weights {self.weights}",
+            *(f"  {count:>7}  {name}" for name, count in self.classes.items()),
+        ]
+        return "\n".join(lines + ([f"  {self.unlabelled:>7}  (no class)"] if self.unlabelled else []))
 
 
 class Index:
-    """Objects that are found whatever way they are turned.
+    """Objects that are found in arbitrary orientations.
 
     ``path`` is a folder (made by the first ``add``) or an address on object storage such as ``s3://bucket/shapes``,
     where many machines may add and search at once. The model is the shipped one unless another is given; an index
@@ -83,7 +103,7 @@ class Index:
         cloud: Source,
         k: int = 10,
         *,
-        rerank: int = RERANKED,
+        rerank: int = 20,
         class_name: str | None = None,
         path: str | None = None,
         drop_invalid: bool = False,
@@ -99,12 +119,12 @@ class Index:
         self._check_weights()
         model = self.model
         checked = as_cloud(cloud, model.config.parts.parts, "the query", drop_invalid=drop_invalid)
-        encoding = model.encode(checked.points)
-        query = make_row(model, Label("", checked.name, None, None), encoding)
+        encoding = model.encode(checked)
+        query = make_row(model, encoding, "", checked.name)
         found = self._store.nearest(query.feature, max(k, rerank), Filter(class_name, path))
-        viewpoints = encoding.parse.candidates[0, encoding.parse.valid[0]]
-        hits = _placed(Placer(query, viewpoints), found, rerank)[:k]
-        return SearchResult(checked.name, tuple(hits), user_points(query), checked.dropped)
+        turns = encoding.parse.candidates[0].rotation_matrix().double().numpy()
+        hits = reranked(query, turns, found, rerank)[:k]
+        return SearchResult(checked.name, tuple(hits), query.user_points, checked.dropped)
 
     def remove(
         self, *, class_name: str | None = None, path: str | None = None, ids: Sequence[str] | None = None
@@ -152,23 +172,3 @@ class Index:
                 f"the index {self.path} was made with other settings of the same weights ({made_with[:12]}), and such "
                 "features cannot be compared: use the config.json it was made with, or make a new index"
             )
-
-
-def _placed(placer: Placer, found: Sequence[tuple[Row, float]], rerank: int) -> list[Hit]:
-    """The nearest ones by what is left after aligning them, then the others by their features."""
-    first = [_hit(row, distance, placer.by_points(row)) for row, distance in found[:rerank]]
-    first.sort(key=lambda hit: (hit.chamfer, hit.distance))
-    return first + [_hit(row, distance, placer.by_capsules(row)) for row, distance in found[rerank:]]
-
-
-def _hit(row: Row, distance: float, placement: Placement) -> Hit:
-    return Hit(
-        name=row.name,
-        path=row.path,
-        class_name=row.class_name,
-        distance=distance,
-        chamfer=placement.chamfer,
-        pose=placement.pose,
-        id=row.id,
-        points=user_points(row),
-    )

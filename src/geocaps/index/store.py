@@ -1,4 +1,4 @@
-"""The table of an index, in a folder or on object storage: every call to LanceDB is in this file."""
+"""Table of an index, in a folder or on object storage: every call to LanceDB is in this file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from jaxtyping import Float, Float32, Float64
 
 from geocaps.errors import GeocapsError, MissingExtraError, SearchIndexError
-from geocaps.geometry.normalize import Normalization
-from geocaps.geometry.se3 import Pose
-from geocaps.index.rows import QUANTUM, Row
+from geocaps.geometry.similarity import Similarity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +27,28 @@ _PROBES, _REFINE = 64, 40
 """Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
 _KEPT_FOR = timedelta(hours=1)
 """Age from which files that newer ones have replaced are deleted: no search takes that long."""
+_QUANTUM = 1 / 32767
+"""Kept points lie in the unit ball and are stored as 16-bit multiples of this."""
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One object of an index."""
+
+    id: str  # SHA-256 of its content
+    name: str
+    path: str | None
+    class_name: str | None
+    feature: Float32[np.ndarray, "d"]
+    pose: Similarity  # the object capsule's, in the user's coordinates
+    normalization: Similarity  # from the model's frame to the user's coordinates: not rotated
+    points: Float[np.ndarray, "n 3"]  # in the model's frame
+
+    @property
+    def user_points(self) -> Float64[np.ndarray, "n 3"]:
+        """The kept points in the object's own coordinates."""
+        return self.normalization.apply(self.points)
 
 
 @dataclass(frozen=True)
@@ -44,9 +63,9 @@ class Filter:
         """The condition for LanceDB, whatever is in the strings; None for everything."""
         terms = []
         if self.class_name is not None:
-            terms.append(f"class_name = {literal(self.class_name)}")
+            terms.append(f"class_name = {_literal(self.class_name)}")
         if self.path is not None:
-            terms.append(f"path LIKE {literal(_like(self.path))}")
+            terms.append(f"path LIKE {_literal(_like(self.path))}")
         if self.ids is not None:
             terms.append(_is_in("id", self.ids))
         return " AND ".join(terms) or None
@@ -245,13 +264,13 @@ class Store:
             raise SearchIndexError(f"the index {self.where} cannot be {what}: {reason}") from error
 
 
-def literal(text: str) -> str:
+def _literal(text: str) -> str:
     """A string constant of LanceDB's SQL, in which a quote is doubled and nothing else has a meaning."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _is_in(column: str, values: Iterable[str]) -> str:
-    return f"{column} IN ({', '.join(map(literal, values))})"
+    return f"{column} IN ({', '.join(map(_literal, values))})"
 
 
 def _like(pattern: str) -> str:
@@ -294,11 +313,11 @@ def _to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
                 "path": row.path,
                 "class_name": row.class_name,
                 "feature": row.feature,
-                "translation": row.pose.translation.numpy(),
-                "wxyz": row.pose.wxyz.numpy(),
-                "center": row.normalization.center.numpy(),
-                "scale": row.normalization.scale.item(),
-                "points": np.rint(row.points / QUANTUM).astype(np.int16).reshape(-1),
+                "translation": row.pose.translation,
+                "wxyz": row.pose.wxyz,
+                "center": row.normalization.translation,
+                "scale": float(row.normalization.scale),
+                "points": np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1),
             }
             for row in rows
         ],
@@ -307,12 +326,10 @@ def _to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 def _from_arrow(record: dict[str, Any]) -> Row:
-    def vector(name: str) -> torch.Tensor:
-        return torch.tensor(record[name], dtype=torch.float64)
-
-    points = np.array(record["points"], dtype=np.float64) * QUANTUM
+    points = np.array(record["points"], dtype=np.float64) * _QUANTUM
     numbers = (value for name in ("translation", "wxyz", "center", "feature") for value in record[name])
-    if not (np.isfinite([*numbers, record["scale"]]).all() and record["scale"] > 0 and len(points)):
+    sound = record["scale"] > 0 and any(record["wxyz"]) and len(points) > 0
+    if not sound or not np.isfinite([*numbers, record["scale"]]).all():
         raise ValueError(f"the entry {record['id']} is damaged")
     return Row(
         id=record["id"],
@@ -320,7 +337,7 @@ def _from_arrow(record: dict[str, Any]) -> Row:
         path=record["path"],
         class_name=record["class_name"],
         feature=np.array(record["feature"], dtype=np.float32),
-        pose=Pose(vector("translation"), vector("wxyz")),
-        normalization=Normalization(vector("center"), vector("scale")),
+        pose=Similarity.from_wxyz(record["wxyz"], record["translation"]),
+        normalization=Similarity(np.eye(3), record["center"], record["scale"]),
         points=points.reshape(-1, 3),
     )

@@ -1,1 +1,1 @@
-"""The steps of ``geocaps.align``, in numpy: views, hypotheses, ICP, scores."""
+"""Steps of ``geocaps.align``, in numpy: prepared clouds, hypotheses, ICP, scores."""

@@ -1,4 +1,8 @@
-"""``geocaps.align(a, b)``: where one cloud lies in another, whatever their poses, order, counts and units."""
+"""``geocaps.align(a, b)``: where one cloud lies in another, whatever their poses, order, counts and units.
+
+From two clouds to the poses that explain them: many cheap hypotheses, then fewer on more points. In numpy, without
+weights and without torch.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,49 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64, Int
 
-from geocaps.apps.align.search import MINIMUM_POINTS, Match, search
-from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
+from geocaps.apps.align import hypotheses
+from geocaps.apps.align.icp import Side, by_table, by_tree, refine
+from geocaps.apps.align.prepare import Prepared, local_frames, prepare
+from geocaps.apps.align.score import (
+    explained,
+    final_costs,
+    final_floor,
+    narrowed,
+    own_residuals,
+    residuals,
+    trimmed_rms,
+)
+from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import evenly, thinned
-from geocaps.geometry.similarity import Similarity
+from geocaps.geometry.similarity import Similarity, concatenate, stack
 
 if TYPE_CHECKING:
     from geocaps.apps.encode import Model
 
-POLISH_POINTS = 4096
-"""Points of each cloud that the polish uses; larger clouds are sampled down, evenly by distance from the centre."""
-_TIE = 0.25
-_LOW = 0.5
-"""Confidence below which a result is called uncertain."""
+MINIMUM_POINTS = 4
+_SEARCH_POINTS, _POLISH_POINTS = 1024, 4096
+"""Points of each cloud that the search uses, and the polish; larger clouds are sampled down evenly."""
+_HYPOTHESES, _SCORED = 600, 64
+"""Pairs of local frames that are scored, and the points of each cloud that they are scored on."""
+_COARSE, _HALFWAY, _FINE = 48, 24, 12
+"""How many hypotheses are refined on few points, how many of them to the end, and how many on more points."""
+_RATIO = 2.1
+"""A refined hypothesis goes on while its score is within this ratio of the best."""
+_COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
+_FINE_REACHES = np.array([0.2, 0.2, 0.2])
+_OTHER_POSE = np.radians(15), 0.3
+"""Poses that differ by less than this angle and shift are one."""
+_REACH, _SPACINGS = 0.15, 4.0
+"""Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points."""
+_POLISH_STEPS, _POLISH_EVERY = 4, 2
+_TIE_WIDTH, _POLISH_WIDTH, _NAMED = 0.07, 0.15, 0.02
+"""A pose whose score is worse by the first share is e times less probable (by the second before the polish, which still
+changes scores); below the third it is not named."""
+_TIE, _LOW = 0.25, 0.5
+"""Alternatives of this share of the confidence make a result ambiguous; below this confidence it is uncertain."""
 _SHOWN = 512
 
 
@@ -67,7 +98,7 @@ class Alignment(Placed):
         )
 
     def _repr_html_(self) -> str:
-        from geocaps.apps.notebook import alignment_html
+        from geocaps.apps.drawing import alignment_html
 
         return alignment_html(self)
 
@@ -116,7 +147,7 @@ def align(
     """
     first, second = _checked(a, "the first cloud", drop_invalid), _checked(b, "the second cloud", drop_invalid)
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
-    if _key(second) < _key(first):
+    if second.key() < first.key():
         found = _align(second, first, refine, scale, model).inverse()
     else:
         found = _align(first, second, refine, scale, model)
@@ -124,7 +155,7 @@ def align(
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _Checked:
     """A cloud in canonical order, with the frame of its working units: ``x = unit · x_working + center``."""
 
     points: Float64[np.ndarray, "n 3"]
@@ -132,66 +163,122 @@ class _Prepared:
     spread: float
     dropped: int
 
+    def key(self) -> tuple[int, float, bytes]:
+        """Orders two clouds by what they are, not by which was named first."""
+        return len(self.points), float(f"{self.spread:.6g}"), self.points.tobytes()
 
-def _checked(source: Source, name: str, drop_invalid: bool) -> _Prepared:
+
+def _checked(source: Source, name: str, drop_invalid: bool) -> _Checked:
+    """At most as many points as are used, each place once, in an order that does not depend on the given one."""
     cloud = as_cloud(source, 0, name, drop_invalid=drop_invalid)
     if len(cloud.points) < MINIMUM_POINTS:
         raise InvalidInputError(
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
         )
-    points = _sampled(cloud)
+    points = cloud.points[thinned(cloud.points, _POLISH_POINTS)].astype(np.float64)
+    points = points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
     require_extent(points, cloud.name)
     center = points.mean(axis=0)
-    return _Prepared(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
+    return _Checked(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
 
 
-def _sampled(cloud: Cloud) -> Float64[np.ndarray, "n 3"]:
-    """At most as many points as are used, each place once, in an order that does not depend on the given one."""
-    points = cloud.points[thinned(cloud.points, POLISH_POINTS)].astype(np.float64)
-    _, first = np.unique(points, axis=0, return_index=True)
-    return points[np.sort(first)]
-
-
-def _key(cloud: _Prepared) -> tuple[int, float, bytes]:
-    """Orders two clouds by what they are, not by which was named first."""
-    return len(cloud.points), float(f"{cloud.spread:.6g}"), cloud.points.tobytes()
-
-
-def _align(a: _Prepared, b: _Prepared, refine: bool, scale: bool, model: Model | None) -> Alignment:
+def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, model: Model | None) -> Alignment:
     unit_b = b.spread if scale else max(a.spread, b.spread)
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
     extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
-    found = search(work_a, work_b, extra, refine, scale)
+    found = _search(work_a, work_b, extra, refine, scale)
     factor = found.motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", found.motions.rotation, a.center)
     translation = unit_b * found.motions.translation + b.center - factor[:, None] * turned
     poses = Similarity(found.motions.rotation, translation, factor)
-    return _result(found, poses, unit_b, (_thumbnail(a), _thumbnail(b)))
-
-
-def _thumbnail(cloud: _Prepared) -> Float64[np.ndarray, "k 3"]:
-    return cloud.points[evenly(min(len(cloud.points), _SHOWN), len(cloud.points))]
-
-
-def _result(found: Match, poses: Similarity, unit: float, shown: tuple[np.ndarray, np.ndarray]) -> Alignment:
     share = found.probability * float(np.mean(found.overlap))
+    shown = [one.points[evenly(min(len(one.points), _SHOWN), len(one.points))] for one in (a, b)]
     return Alignment(
         pose=poses[0],
-        error=found.error * unit,
+        error=found.error * unit_b,
         overlap=found.overlap,
         confidence=float(share[0]),
         alternatives=[Alternative(poses[index], float(share[index])) for index in range(1, len(poses))],
-        shown=shown,
+        shown=(shown[0], shown[1]),
     )
 
 
-def _from_model(model: Model, a: _Prepared, b: _Prepared, units: tuple[float, float]) -> Similarity:
+def _from_model(model: Model, a: _Checked, b: _Checked, units: tuple[float, float]) -> Similarity:
     """``pose_b ∘ pose_a⁻¹`` of the object capsules and their alternatives, in working units."""
     working = []
     for cloud, unit in zip((a, b), units, strict=True):
         encoding = model.encode(cloud.points)
         poses = [encoding.pose, *(other.pose for other in encoding.alternatives)]
         working.append([Similarity(pose.rotation, (pose.translation - cloud.center) / unit) for pose in poses])
-    found = [of_b @ of_a.inverse() for of_b in working[1] for of_a in working[0]]
-    return Similarity(np.stack([one.rotation for one in found]), np.stack([one.translation for one in found]))
+    return stack([of_b @ of_a.inverse() for of_b in working[1] for of_a in working[0]])
+
+
+# ── the search, in working units ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What was found, best first."""
+
+    motions: Similarity
+    probability: Float[np.ndarray, "h"]
+    error: float
+    overlap: tuple[float, float]
+
+
+def _search(
+    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
+) -> _Match:
+    """The best motion from A to B and those nearly as good; ``extra`` are hypotheses from elsewhere."""
+    cloud_a, cloud_b = (prepare(one[evenly(min(len(one), _SEARCH_POINTS), len(one))]) for one in (a, b))
+    reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
+    half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
+    width = _POLISH_WIDTH if polish else _TIE_WIDTH
+    motions, weight = _weighed(half_a, half_b, _candidates(cloud_a, cloud_b, extra, scale), reach, scale, width)
+    if polish:
+        cloud_a = prepare(a) if len(a) > _SEARCH_POINTS else cloud_a
+        cloud_b = prepare(b) if len(b) > _SEARCH_POINTS else cloud_b
+        whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
+        motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
+        motions, weight = _weighed(whole_a, whole_b, motions, reach, scale, _TIE_WIDTH)
+    forward, backward = residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
+    overlap = explained(forward, own_residuals(cloud_b)), explained(backward, own_residuals(cloud_a))
+    return _Match(motions, weight / weight.sum(), trimmed_rms(forward, backward), overlap)
+
+
+def _weighed(
+    a: Side, b: Side, motions: Similarity, reach: float, scale: bool, width: float
+) -> tuple[Similarity, Float[np.ndarray, "h"]]:
+    """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
+    score = final_costs(a, b, motions, reach, scale)
+    kept = hypotheses.distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
+    motions, score = motions[kept], score[kept]
+    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
+    level = max(float(score[0]), final_floor(a.cloud, b.cloud, reach, scale))
+    weight = np.exp(-np.clip(score - level, 0, None) / (width * level))
+    named = weight >= _NAMED
+    return motions[named], weight[named]
+
+
+def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
+    """One point in ``every``, from all distances from the centre."""
+    return evenly(max(len(cloud.points) // every, MINIMUM_POINTS), len(cloud.points))
+
+
+def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool) -> Similarity:
+    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
+    found = [
+        hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
+        hypotheses.from_frames(local_frames(a), local_frames(b), _HYPOTHESES),
+    ]
+    motions = concatenate(found if extra is None else [*found, extra])
+    scored_a, scored_b = by_table(a, a.probes[:_SCORED]), by_table(b, b.probes[:_SCORED])
+    few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
+    quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), float(_FINE_REACHES.max())) for one in (a, b))
+    motions = narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
+    motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
+    motions = narrowed(few_a, few_b, motions, 0.4, _HALFWAY, even=scale, ratio=_RATIO)
+    motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)
+    motions = narrowed(few_a, few_b, motions, 0.3, _FINE, even=scale, ratio=_RATIO, apart=(np.radians(10), 0.2))
+    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)

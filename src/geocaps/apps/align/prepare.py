@@ -1,4 +1,4 @@
-"""One cloud made ready for alignment: working points, normals, quick nearest neighbours, local frames."""
+"""Preparation of a cloud for alignment: normals, quick nearest neighbours, probes and local frames."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class View:
+class Prepared:
     """A cloud in working units: its centroid near the origin, its spread about 1."""
 
     points: Float[np.ndarray, "n 3"]
@@ -69,7 +69,7 @@ class NearestTable:
         return self.index.take((x * across + y) * deep + z)
 
 
-def make_view(points: Float[np.ndarray, "n 3"]) -> View:
+def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
     tree = cKDTree(points)
     # Fewer neighbours in a sparse cloud, whose sixteenth lies round the corner.
     neighbours = min(_NORMAL_NEIGHBOURS, max(6, len(points) // 20), len(points))
@@ -80,7 +80,7 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
     probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
-    return View(
+    return Prepared(
         points=points,
         columns=columns,
         normals=_normals(columns.take(near, axis=1)),
@@ -94,13 +94,13 @@ def make_view(points: Float[np.ndarray, "n 3"]) -> View:
     )
 
 
-def local_frames(view: View) -> Frames:
+def local_frames(given: Prepared) -> Frames:
     """Frames at the first probes, from the neighbours within a radius weighted by 1 - d/radius.
 
     Where a cloud is so sparse that few points lie within the radius, it grows to hold a handful.
     """
-    cloud = view.points[view.solid]
-    centers = view.points[view.probes[:KEYPOINTS]]
+    cloud = given.points[given.solid]
+    centers = given.points[given.probes[:KEYPOINTS]]
     distance = cdist(centers, cloud)
     handful = min(_HANDFUL, len(cloud)) - 1
     radius = np.maximum(1.5 * np.partition(distance, handful, axis=1)[:, handful], FRAME_RADIUS)

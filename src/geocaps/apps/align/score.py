@@ -1,4 +1,4 @@
-"""How well a hypothesis explains both clouds: truncated distances, in both directions, over all points."""
+"""Scores of hypotheses: how well each explains both clouds, by truncated distances in both directions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from geocaps.apps.align.icp import Side
-from geocaps.apps.align.motions import ahead, back, dot
-from geocaps.apps.align.prepare import View
+from geocaps.apps.align.hypotheses import distinct
+from geocaps.apps.align.icp import Side, ahead, back, dot
+from geocaps.apps.align.prepare import Prepared
 from geocaps.geometry.similarity import Similarity
 
 _PLANE_SHARE = 0.9
@@ -20,6 +20,9 @@ _EVIDENCE_PLANE_SHARE, _EVIDENCE_WIDTH = 0.97, 0.2
 _UNSEEN = 0.3
 """What an unexplained point costs where the other cloud has ended; elsewhere it costs 1."""
 _NOISE = 4.0
+_FLOORS = 2.5
+"""Floors that count as a perfect score: of two copies of a symmetric cloud only one pose is perfect, and the others are
+as good as those of two samplings."""
 
 
 @dataclass(frozen=True)
@@ -50,39 +53,32 @@ class Residuals:
         return plane_share * self.plane + (1 - plane_share) * self.point
 
 
-def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
-    """From A to B and from B to A."""
-    one = np.ones(len(motions))
-    return _residuals(b, ahead(motions, a.chosen), one), _residuals(a, back(motions, b.chosen), motions.scale)
+def narrowed(
+    a: Side,
+    b: Side,
+    motions: Similarity,
+    reach: float,
+    most: int,
+    *,
+    even: bool,
+    apart: tuple[float, float] = (0.0, 0.0),
+    ratio: float | None = None,
+) -> Similarity:
+    """One round of the search from coarse to fine: at most ``most`` motions, best first.
 
-
-def own_residuals(view: View) -> Residuals:
-    """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
-    gap = view.columns - view.columns[:, view.neighbour]
-    return _from_gap(gap[:, None], view.normals[:, None, view.neighbour])
-
-
-def cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], scale: bool) -> Float[np.ndarray, "h"]:
-    """One number from the truncated residuals of both directions, mostly that of the direction better explained.
-
-    Where B is a part of A, all of B is explained and only some of A. With a free scale both count the same, or A would
-    shrink to a spot that B explains.
+    They differ by the angle or the shift of ``apart``, and their scores are within ``ratio`` of the best one's.
     """
-    first, second = forward.mean(axis=1), backward.mean(axis=1)
-    return np.minimum(first, second) + (1.0 if scale else _LESSER_SHARE) * np.maximum(first, second)
-
-
-def costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
     forward, backward = residuals(a, b, motions)
-    return cost(forward.truncated(reach), backward.truncated(reach), scale)
+    score = _cost(forward.truncated(reach), backward.truncated(reach), even)
+    order = np.argsort(score, kind="stable")
+    if ratio is not None:
+        own_a, own_b = (own_residuals(side.cloud).truncated(reach) for side in (a, b))
+        level = max(score[order[0]], _FLOORS * float(_cost(own_a, own_b, even)[0]))
+        order = order[score[order] <= ratio * level]
+    return motions[distinct(motions, order, most, *apart)]
 
 
-def floor(a: View, b: View, reach: float, scale: bool) -> float:
-    """What two samplings of one surface cost at best, with exact partners."""
-    return float(cost(own_residuals(a).truncated(reach), own_residuals(b).truncated(reach), scale)[0])
-
-
-def final_costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool) -> Float[np.ndarray, "h"]:
+def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool) -> Float[np.ndarray, "h"]:
     """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
 
     A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
@@ -90,15 +86,50 @@ def final_costs(a: Side, b: Side, motions: Similarity, reach: float, scale: bool
     to a spot and most of B would lie beyond it.
     """
     forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
-    if not scale:
-        _excuse(forward, ahead(motions, a.chosen), b.view.hull)
-        _excuse(backward, back(motions, b.chosen), a.view.hull)
-    return cost(forward, backward, scale)
+    if not even:
+        _excuse(forward, ahead(motions, a.chosen), b.cloud.hull)
+        _excuse(backward, back(motions, b.chosen), a.cloud.hull)
+    return _cost(forward, backward, even)
 
 
-def final_floor(a: View, b: View, reach: float, scale: bool) -> float:
-    """The same of the final score."""
-    return float(cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), scale)[0])
+def final_floor(a: Prepared, b: Prepared, reach: float, even: bool) -> float:
+    """What two samplings of one surface cost at best, by the evidence."""
+    return float(_cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), even)[0])
+
+
+def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
+    """From A to B and from B to A."""
+    one = np.ones(len(motions))
+    return _residuals(b, ahead(motions, a.chosen), one), _residuals(a, back(motions, b.chosen), motions.scale)
+
+
+def own_residuals(cloud: Prepared) -> Residuals:
+    """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
+    gap = cloud.columns - cloud.columns[:, cloud.neighbour]
+    return _from_gap(gap[:, None], cloud.normals[:, None, cloud.neighbour])
+
+
+def explained(found: Residuals, own: Residuals) -> float:
+    """Share of points no farther from their partners than the other cloud's own points are from their neighbours."""
+    return float((found.blend() <= _NOISE**2 * np.median(own.blend())).mean())
+
+
+def trimmed_rms(forward: Residuals, backward: Residuals) -> float:
+    """Root mean square distance of the better explained direction, without the farthest tenth of its points."""
+    kept = (
+        np.sort(square)[: max(1, int(np.ceil(0.9 * len(square))))] for square in (forward.point[0], backward.point[0])
+    )
+    return float(np.sqrt(min(square.mean() for square in kept)))
+
+
+def _cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], even: bool) -> Float[np.ndarray, "h"]:
+    """One number from the residuals of both directions, mostly that of the direction better explained.
+
+    Where B is a part of A, all of B is explained and only some of A. With a free scale both count the same (``even``),
+    or A would shrink to a spot that B explains.
+    """
+    first, second = forward.mean(axis=1), backward.mean(axis=1)
+    return np.minimum(first, second) + (1.0 if even else _LESSER_SHARE) * np.maximum(first, second)
 
 
 def _excuse(
@@ -109,23 +140,10 @@ def _excuse(
     evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
 
 
-def explained(found: Residuals, own: Residuals) -> float:
-    """Share of points no farther from their partners than the other cloud's own points are from their neighbours."""
-    return float((found.blend() <= _NOISE**2 * np.median(own.blend())).mean())
-
-
-def trimmed_rms(forward: Residuals, backward: Residuals) -> float:
-    """Root mean square distance of the better explained direction, without the farthest tenth of its points."""
-    means = []
-    for square in (forward.point[0], backward.point[0]):
-        means.append(np.sort(square)[: max(1, int(np.ceil(0.9 * len(square))))].mean())
-    return float(np.sqrt(min(means)))
-
-
 def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
-    gap = (points - target.view.columns.take(partner, axis=1)) * scale[:, None]
-    return _from_gap(gap, target.view.normals.take(partner, axis=1))
+    gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None]
+    return _from_gap(gap, target.cloud.normals.take(partner, axis=1))
 
 
 def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"]) -> Residuals:

@@ -1,4 +1,4 @@
-"""What there is to encode: files, folders of files, and data sets of many objects, as a list of small values."""
+"""Sources of objects: files, folders of files, and data sets of many objects, as a list of small values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pathlib import Path
 
 from geocaps import data as datasets
 from geocaps.apps.clouds import Source
-from geocaps.apps.weights import sha256_of
 from geocaps.data.folder import list_items
 from geocaps.errors import DatasetError, InvalidInputError
 
 _DATA_SET_SUFFIXES = (".npz", ".h5", ".hdf5")
-ALONE = -1
+_ALONE = -1
 """The member number of a file that is one object."""
 
 
@@ -42,20 +41,10 @@ class Item:
 
     def read(self) -> tuple[Source, str]:
         """What ``Model.encode`` takes, and the SHA-256 of the content."""
-        if self.member == ALONE:
-            return self.place, self._sha256()
+        if self.member == _ALONE:
+            return self.place, file_sha256(Path(self.place), self.path)
         points = _data_set(self.place, self.version).points(self.member)
         return points, hashlib.sha256(points.numpy().tobytes()).hexdigest()
-
-    def _sha256(self) -> str:
-        path = Path(self.place)
-        # Opening a pipe or a device would wait for ever.
-        if path.exists() and not path.is_file():
-            raise InvalidInputError(f"{self.path} is not a regular file: copy its content to one first")
-        try:
-            return sha256_of(path)
-        except OSError as error:
-            raise InvalidInputError(f"cannot read {self.path}: {error.strerror or error}") from error
 
 
 def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Path] = ()) -> list[Item]:
@@ -74,6 +63,21 @@ def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Pa
     return list(found.values())
 
 
+def file_sha256(path: Path, name: str = "") -> str:
+    """The SHA-256 of a file's bytes, read in blocks; ``name`` is what messages call the file."""
+    # Opening a pipe or a device would wait for ever.
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{name or path} is not a regular file: copy its content to one first")
+    whole = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                whole.update(block)
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {name or path}: {error.strerror or error}") from error
+    return whole.hexdigest()
+
+
 def _of_source(source: str) -> Iterator[Item]:
     if source in datasets.EMBEDDED:
         whole = _data_set(source, "")
@@ -90,20 +94,18 @@ def _of_file(path: str, name: str) -> Iterator[Item]:
     try:
         stat = os.stat(path)
     except OSError:
-        yield Item(path, name, ALONE, place, "missing", 0)
+        yield Item(path, name, _ALONE, place, "missing", 0)
         return
     version = f"{stat.st_size}:{stat.st_mtime_ns}"
     not_a_set = ""
     if path.lower().endswith(_DATA_SET_SUFFIXES):
         try:
-            whole = _data_set(place, version)
+            yield from _members(_data_set(place, version), path, name, place, version, stat.st_size)
+            return
         except DatasetError as error:
             # Bytes that do not open at all are said once, when the file is read.
             not_a_set = str(error) if error.__cause__ is None else ""
-        else:
-            yield from _members(whole, path, name, place, version, stat.st_size)
-            return
-    yield Item(path, name, ALONE, place, version, stat.st_size, not_a_set)
+    yield Item(path, name, _ALONE, place, version, stat.st_size, not_a_set)
 
 
 def _members(whole: datasets.PointDataset, path: str, name: str, place: str, version: str, size: int) -> Iterator[Item]:

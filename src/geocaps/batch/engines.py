@@ -1,7 +1,7 @@
-"""The Ray engine: the same shards on Ray Data, on this machine or on every machine of a cluster.
+"""Engines that encode shards: processes of this machine, or Ray Data on this machine or on every machine of a cluster.
 
-The files must be readable under the same paths on every machine, and the weights must be the same there (they are
-compared by checksum). Rows travel back to this process, which alone writes: no shared disk is needed for the output.
+For Ray, the files must be readable under the same paths on every machine, and the weights must be the same there (they
+are compared by checksum). Rows travel back to this process, which alone writes: the output needs no shared disk.
 """
 
 from __future__ import annotations
@@ -15,14 +15,36 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from geocaps.apps.weights import Weights
-from geocaps.batch.items import Item
-from geocaps.batch.shards import Shard, encode_items
+from geocaps.batch.shards import Shard, encode_items, skipped
+from geocaps.batch.sources import Item
 from geocaps.errors import EncodingError, MissingExtraError
+from geocaps.model.checkpoint import Weights
+from geocaps.workers import Workers
 
 Items = tuple[Item, ...]
 _RETRIES = 5
 """A shard whose worker dies is given to another one; one that ends this many workers is at fault itself."""
+
+
+def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
+    """Every shard with its rows, in the order in which they are done.
+
+    A file whose reader takes the process down (out of memory, a fault in a library) costs that file, not the run.
+    """
+    if len(shards) == 1:
+        yield shards[0], encode_items(shards[0], weights)
+        return
+
+    def halved(items: Items) -> Shard:
+        """Of a shard that ends its process: in two halves, until the file is found that does."""
+        if len(items) == 1:
+            reason = "reading it ended the process (out of memory, or a fault in a library)"
+            return Shard((), (skipped(items[0], reason),))
+        half = len(items) // 2
+        return processes.alone(items[:half]) + processes.alone(items[half:])
+
+    processes = Workers(encode_items, (weights,), on_death=halved)
+    yield from processes.run(shards, workers)
 
 
 def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
@@ -48,7 +70,7 @@ def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> I
                 yield shards[result["index"]], pickle.loads(result["shard"])
         except ray.exceptions.RayError as error:
             raise EncodingError(
-                f"Ray gave up ({_reason(error)}); what is done is kept: run again to go on, "
+                f"Ray gave up ({_reason(error)}); what is done is kept: re-run to resume, "
                 "or with the engine 'local', which finds a file that ends its reader"
             ) from error
 
