@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The linter, the type checker and the tests, in a virtual environment of their own.
 #   bash scripts/test.sh           everything, as CI does
-#   bash scripts/test.sh --quick   before each commit: the tests of mathematics, files and commands that are not slow
+#   bash scripts/test.sh --quick   before each commit: the tests of geometry, files, model and commands that are not slow
 # Other arguments go to pytest: bash scripts/test.sh tests/model -x
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +47,7 @@ fi
 pytest=("$venv/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder)
 export OMP_NUM_THREADS=1
 if $quick; then
-    [ $# -gt 0 ] || set -- tests/test_*.py tests/geometry tests/io tests/data tests/model tests/training tests/cli
+    [ $# -gt 0 ] || set -- tests/test_architecture.py tests/geometry tests/io tests/model tests/cli
     "${pytest[@]}" -m "not slow" "$@"
 else
     "${pytest[@]}" "$@"
