@@ -5,28 +5,17 @@ import pytest
 import torch
 
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.config import PRESETS, ModelConfig, ObjectConfig, PartsConfig
+from geocaps.model.config import PRESETS, ModelConfig, ObjectConfig, PaperObjectConfig, PartsConfig
 
 TINY = ModelConfig(
     points=64,
     parts=PartsConfig(parts=6, feature=4, width=16, blocks=2, decoder_width=16, decoded=16, views=3),
-    object=ObjectConfig(
-        feature=12,
-        width=24,
-        blocks=2,
-        decoder_width=10,
-        decoder_blocks=2,
-        views=3,
-        part_pose="matrix",
-        look_grid=5,
-        look_channels=4,
-        look_width=16,
-    ),
+    object=ObjectConfig(feature=12, width=24, blocks=2, decoder_width=10, decoder_blocks=2, voting_steps=3),
 )
 TINY_PAPER = replace(
     TINY,
     parts=replace(TINY.parts, start="random"),
-    object=replace(TINY.object, start="random", choice="reconstruction", part_pose="quaternion", look_grid=0),
+    object=PaperObjectConfig(feature=12, width=24, blocks=2, decoder_width=10, decoder_blocks=2, views=3),
 )
 
 

@@ -8,8 +8,9 @@ import torch
 
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.se3 import Pose
+from geocaps.model.capsules import Capsules
 from geocaps.model.losses import chamfer
-from tests.model.conftest import TINY, clouds, make_model, rotations
+from tests.model.conftest import clouds, rotations
 
 
 def test_object_pose_follows_and_feature_stays(cpu_model):
@@ -23,37 +24,24 @@ def test_object_pose_follows_and_feature_stays(cpu_model):
     torch.testing.assert_close(after.probability.sort().values, before.probability.sort().values, atol=1e-3, rtol=0)
 
 
-def test_reconstruction_choice_is_equivariant_too():
-    from dataclasses import replace
-
-    model = make_model(replace(TINY, object=replace(TINY.object, choice="reconstruction")))
-    points, motion = clouds(3, 64), rotations(3)
-    before, after = model.parse(points), model.parse(motion.apply(points))
-    torch.testing.assert_close(after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=2e-3, rtol=0)
-    # The winner is the candidate whose decoded object explains the points best.
-    winner = chamfer(points, model.reconstruct(before.object).flatten(1, 2))
-    observed = model.object.observe(before.parts[:, None], points[:, None])
-    percepts = model.object.percept_vote(observed, before.candidates)
-    for s in range(before.candidates.shape[1]):
-        from geocaps.model.capsules import Capsules
-
-        other = Capsules(before.candidates[:, s], percepts[:, s])
-        assert (chamfer(points, model.reconstruct(other).flatten(1, 2)) >= winner - 1e-6).all()
+def test_the_papers_choice_is_the_candidate_that_explains_the_points_best(tiny_paper):
+    points = clouds(3, 64)
+    parts = tiny_paper.parts(points).capsules
+    seen = tiny_paper.parse_parts(points, parts, torch.Generator().manual_seed(2), trials=5)
+    assert seen.candidates.shape == (3, 5)
+    winner = chamfer(points, tiny_paper.reconstruct(seen.object).flatten(1, 2))
+    percepts = tiny_paper.object.feature_network(parts, seen.candidates)
+    for s in range(5):
+        other = Capsules(seen.candidates[:, s], percepts[:, s])
+        assert (chamfer(points, tiny_paper.reconstruct(other).flatten(1, 2)) >= winner - 1e-6).all()
 
 
 def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
-    """Also beside an object whose axes tie, which pads the batch to 24 starts."""
     points = clouds(3, 64)
-    cube = torch.cartesian_prod(*[torch.linspace(-0.5, 0.5, 4)] * 3)[None]
-    together = tiny.parse(torch.cat([points, cube]))
-    assert together.candidates.shape == (4, 24)
-    assert together.valid.sum(dim=1).tolist() == [4, 4, 4, 24]
-    alone = tiny.parse(points[1:2])
-    assert alone.candidates.shape == (1, 4)
+    together, alone = tiny.parse(points), tiny.parse(points[1:2])
     torch.testing.assert_close(alone.object.feature, together.object.feature[1:2], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(alone.object.pose.matrix(), together.object.pose.matrix()[1:2], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together.probability.sum(dim=1), torch.ones(4))
-    assert (together.probability[0, 4:] == 0).all()
+    torch.testing.assert_close(together.probability.sum(dim=1), torch.ones(3))
 
 
 SCRIPT = """
@@ -67,6 +55,7 @@ for threads in (1, 2):
 """
 
 
+@pytest.mark.slow
 def test_same_bits_across_processes_and_nearly_across_thread_counts():
     """With more threads the matrix library may add up in another order: seen on an AMD processor."""
     first, second = (

@@ -5,7 +5,7 @@ import pytest
 
 from geocaps.errors import ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
-from geocaps.model.config import PRESETS, ModelConfig, ObjectConfig, PartsConfig, preset
+from geocaps.model.config import PRESETS, ModelConfig, PartsConfig, preset
 
 
 def test_paper_preset_has_the_appendices_values():
@@ -16,7 +16,7 @@ def test_paper_preset_has_the_appendices_values():
     assert (parts.views, parts.iterations, parts.noise_degrees, parts.log_sigma) == (4, 3, 45, -6)
     assert (parts.decoder_width, parts.decoder_blocks, parts.start, parts.learn_sigma) == (64, 1, "random", False)
     assert (obj.feature, obj.width, obj.blocks, obj.decoder_width, obj.decoder_blocks) == (1024, 1024, 3, 256, 4)
-    assert (obj.views, obj.voting_steps, obj.start, obj.part_pose, obj.look_grid) == (4, 3, "random", "quaternion", 0)
+    assert (obj.layer, obj.views, obj.voting_steps) == ("paper", 4, 3)
 
 
 def test_paper_networks_have_the_appendices_shapes():
@@ -52,20 +52,22 @@ def test_bad_values_are_refused_by_name():
     with pytest.raises(ConfigError, match=r"PartsConfig\.views must be positive, not 0"):
         PartsConfig(views=0)
     # The suite's own type checks would answer before ours: put the value in behind their back.
-    config = ObjectConfig()
+    config = PartsConfig()
     object.__setattr__(config, "start", "pca")
-    with pytest.raises(ConfigError, match="start must be one of random, principal, not 'pca'"):
+    with pytest.raises(ConfigError, match="start must be frames or random, not 'pca'"):
         config.__post_init__()
     with pytest.raises(ConfigError, match="at least the number of parts"):
         ModelConfig(points=4)
-    with pytest.raises(ConfigError, match="no preset is called 'huge'; there are paper"):
+    with pytest.raises(ConfigError, match="no preset is called 'huge'; there are cpu, paper"):
         preset("huge")
     with pytest.raises(ConfigError, match="ModelConfig has no 'surprise'"):
         ModelConfig.from_dict({**preset("cpu").to_dict(), "surprise": 1})
     with pytest.raises(ConfigError, match="PartsConfig has no 'wings'"):
         ModelConfig.from_dict({**preset("cpu").to_dict(), "parts": {"wings": 2}})
-    with pytest.raises(ConfigError, match="no values for ObjectConfig"):
+    with pytest.raises(ConfigError, match=r"object.layer must be one of ours, paper"):
         ModelConfig.from_dict({"parts": {}})
+    with pytest.raises(ConfigError, match="no values for PartsConfig"):
+        ModelConfig.from_dict({"object": {"layer": "ours"}})
 
 
 def test_sigma_is_the_papers():

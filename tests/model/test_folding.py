@@ -1,7 +1,7 @@
 import torch
 
+from geocaps.evaluation import literal
 from geocaps.model.blocks import FoldingDecoder, grid_square, grid_triangles, random_square
-from tests.model import literal
 
 
 def test_grid_fills_the_square_evenly():

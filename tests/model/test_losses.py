@@ -2,6 +2,7 @@ import math
 
 import torch
 
+from geocaps.evaluation import literal
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.losses import (
@@ -12,7 +13,6 @@ from geocaps.model.losses import (
     matching_starts,
     pose_agreement,
 )
-from tests.model import literal
 
 
 def generator(seed=0):

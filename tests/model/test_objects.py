@@ -7,16 +7,10 @@ import pytest
 import torch
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.capsules import Capsules, agree
-from geocaps.model.losses import chamfer, part_regression
-from geocaps.model.objectives import (
-    ObjectiveWeights,
-    agreement_objective,
-    paper_objective,
-    reconstruction_terms,
-    total,
-)
-from geocaps.model.viewpoints import principal_starts
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, agree
+from geocaps.model.config import AgreementWeights, PaperWeights
+from geocaps.model.losses import chamfer, part_regression, weighted
+from geocaps.model.object import LEADING
 from tests.model import literal
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model
 from tests.model.test_parts import DEGENERATE
@@ -47,14 +41,16 @@ def test_agreement_decoders_and_loss_equal_the_literal_formulas(steps):
     target = capsules(2, J, seed=2)
     epsilon = torch.randn(2, TINY.object.feature, generator=generator(3))
 
-    observed = layer.observe(parts[:, None], torch.zeros(2, 1, 64, 3))
-    votes = agree(
-        viewpoints, lambda z: layer.pose_vote(observed, z), lambda z: layer.percept_vote(observed, z), steps=steps
+    found = agree(
+        viewpoints,
+        lambda z: layer.pose_network(parts, z),
+        lambda z: layer.feature_network(parts, z),
+        steps=steps,
+        generator=generator(3),  # that of epsilon
     )
-    feature = votes.mean + votes.variance * epsilon
     everything = torch.ones(2, J, dtype=torch.bool)
-    loss = part_regression(layer.decode(Capsules(votes.pose, feature)), target, everything)
-    used = [p for name, p in layer.named_parameters() if name != "contrast_log_scale"]
+    loss = part_regression(layer.decode(found), target, everything)
+    used = list(layer.parameters())
     gradients = torch.autograd.grad(loss.sum(), used)
 
     losses, poses = [], []
@@ -77,7 +73,7 @@ def test_agreement_decoders_and_loss_equal_the_literal_formulas(steps):
     expected = torch.stack(losses)
     expected_gradients = torch.autograd.grad(expected.sum(), used)
 
-    torch.testing.assert_close(votes.pose.vector(), torch.stack(poses), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.pose.vector(), torch.stack(poses), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
     for fast, slow in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(fast, slow, atol=1e-4, rtol=1e-3)
@@ -98,14 +94,14 @@ def test_algorithm_2_equals_the_paper_line_by_line(log_sigma, steps):
         )
     )
     batch, views, noise = 2, model.config.object.views, 60.0
-    reach = model.config.object.noise_translation
-    points, weights = clouds(batch, 64), ObjectiveWeights(part=1.0, chamfer=0.01)
+    reach = NOISE_TRANSLATION
+    points, weights = clouds(batch, 64), PaperWeights()
     initial = model.parts.initial(points, generator(11))
     with torch.no_grad():
         parts = model.parts(points, initial).capsules
-    terms = paper_objective(model, points, parts, weights, noise, generator(12))
-    loss = total(terms, weights)
-    used = [p for name, p in model.object.named_parameters() if name != "contrast_log_scale"]
+    terms = model.object.loss(model.parts, points, parts, weights, noise, generator(12))
+    loss = weighted(terms, weights)["loss"]
+    used = list(model.object.parameters())
     gradients = torch.autograd.grad(loss, used)
 
     draws = generator(12)
@@ -142,8 +138,8 @@ def test_targets_and_loss_of_algorithm_2(tiny_paper):
     """T is PointsToParts started at U, without gradient; L = L_part + λ·Chamfer."""
     points = clouds(2, 64)
     capsule = Capsules(capsules(2, seed=4).pose, torch.randn(2, TINY.object.feature, requires_grad=True))
-    weights = ObjectiveWeights(part=1.0, chamfer=0.01)
-    terms = reconstruction_terms(tiny_paper, points, capsule, weights, generator(7))
+    weights = PaperWeights(part=1.0, chamfer=0.01)
+    terms = tiny_paper.object.reconstruction(tiny_paper.parts, points, capsule, weights, generator(7))
     decoded = tiny_paper.object.decode(capsule)
     with torch.no_grad():
         refined = tiny_paper.parts(points, decoded)
@@ -152,8 +148,9 @@ def test_targets_and_loss_of_algorithm_2(tiny_paper):
     torch.testing.assert_close(terms["part"], part_regression(decoded, refined.capsules, reached))
     torch.testing.assert_close(terms["chamfer"], chamfer(points, surface.flatten(1, 2)))
     expected = terms["part"].mean() + 0.01 * terms["chamfer"].mean()
-    torch.testing.assert_close(total(terms, weights), expected)
-    total(terms, weights).backward()
+    loss = weighted(terms, weights)["loss"]
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
     assert capsule.feature.grad.abs().sum() > 0
 
 
@@ -163,7 +160,8 @@ def test_a_part_that_no_point_reaches_has_no_target(tiny_paper):
     with torch.no_grad():
         last.bias[0, 0, :3] = 100.0
     capsule = Capsules(capsules(2, seed=4).pose, torch.randn(2, TINY.object.feature))
-    terms = reconstruction_terms(tiny_paper, clouds(2, 64), capsule, ObjectiveWeights(), generator(7))
+    layer = tiny_paper.parts
+    terms = tiny_paper.object.reconstruction(layer, clouds(2, 64), capsule, PaperWeights(), generator(7))
     (towards_target,) = torch.autograd.grad(terms["part"].sum(), last.bias, retain_graph=True)
     (towards_points,) = torch.autograd.grad(terms["chamfer"].sum(), last.bias)
     assert towards_target[0].abs().max() == 0
@@ -174,9 +172,11 @@ def test_a_part_that_no_point_reaches_has_no_target(tiny_paper):
 def test_paper_objective_is_repeatable_and_differentiable(tiny_paper):
     points = clouds(2, 64)
     parts = capsules(2, J)
-    weights = ObjectiveWeights()
-    first = total(paper_objective(tiny_paper, points, parts, weights, 45.0, generator(1)), weights)
-    again = total(paper_objective(tiny_paper, points, parts, weights, 45.0, generator(1)), weights)
+    weights = PaperWeights()
+    first, again = (
+        weighted(tiny_paper.object.loss(tiny_paper.parts, points, parts, weights, 45.0, generator(1)), weights)["loss"]
+        for _ in range(2)
+    )
     assert first.item() == again.item()
     first.backward()
     gradients = [p.grad for p in tiny_paper.object.pose_network.parameters()]
@@ -193,9 +193,8 @@ def test_agreement_objective_trains_choice_pose_and_feature(tiny):
     points = two_samplings()
     with torch.no_grad():
         parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
-    weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
-    terms = agreement_objective(tiny, points, parts, weights, 10.0, generator())
-    assert set(terms) == {"part", "chamfer", "choice", "pose", "contrast"}
+    terms = tiny.object.loss(tiny.parts, points, parts, AgreementWeights(), 10.0, generator())
+    assert set(terms) == {"chamfer", "choice", "pose", "contrast"}
     assert all(term.shape == (3,) for term in terms.values())
     for name, term in terms.items():
         gradient = torch.autograd.grad(term.sum(), list(tiny.object.parameters()), retain_graph=True, allow_unused=True)
@@ -209,38 +208,36 @@ def test_agreement_objective_does_not_depend_on_the_pose_of_the_pair(tiny):
     points = two_samplings()
     motion = Pose.random(3, generator=generator(5))
     turned = motion[:, None].apply(points)
-    weights = ObjectiveWeights(part=0.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
     found = []
     for cloud in (points, turned):
         with torch.no_grad():
             parts = tiny.parts(cloud.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
-        found.append(agreement_objective(tiny, cloud, parts, weights, 0.0, generator()))
+        found.append(tiny.object.loss(tiny.parts, cloud, parts, AgreementWeights(), 0.0, generator()))
     for name in found[0]:
         torch.testing.assert_close(found[0][name], found[1][name], atol=2e-3, rtol=2e-3)
 
 
-def test_perceive_leads_the_probable_starts_and_weighs_their_percepts(tiny):
+def test_the_probable_starts_are_led_on_and_their_percepts_weighed(tiny):
     """Against the same written out for one object and one start at a time."""
     points = clouds(2, 64)
     parts = tiny.parts(points).capsules
-    starts = principal_starts(points, tie_ratio=1.0)
     layer = tiny.object
+    starts = layer.starts(points)
     with torch.no_grad():
-        seen = layer.perceive(layer.observe(parts[:, None], points[:, None]), starts)
+        seen = layer.lead(points, parts, starts)
         for b in range(2):
-            observed = layer.observe(parts[b : b + 1, None], points[b : b + 1, None])
+            cloud, own = points[b : b + 1], parts[b : b + 1]
             scores, led, percepts = [], [], []
             for s in range(4):
-                viewpoint = starts.pose[b : b + 1, s : s + 1]
-                vote, score = layer.scored_pose_vote(observed, viewpoint)
+                viewpoint, score = layer.scored_votes(cloud, own, starts[b : b + 1, s : s + 1])
                 scores.append(score[0, 0])
-                viewpoint = viewpoint @ Pose.from_network(vote)
                 for _ in range(layer.config.voting_steps - 1):
-                    viewpoint = viewpoint @ Pose.from_network(layer.pose_vote(observed, viewpoint))
+                    viewpoint = layer.votes(cloud, own, viewpoint)
                 led.append(viewpoint)
-                percepts.append(layer.percept_vote(observed, viewpoint)[0, 0])
+                look = layer.look(viewpoint.observe(cloud[:, None]))
+                percepts.append(layer.feature_network(own, viewpoint, look)[0, 0])
             probability = torch.softmax(torch.stack(scores), dim=0)
-            order = probability.argsort(descending=True)[: layer.config.leading].tolist()
+            order = probability.argsort(descending=True)[:LEADING].tolist()
             mean = sum(probability[s] * percepts[s] for s in order)
             torch.testing.assert_close(seen.log_probability[b].exp(), probability)
             assert seen.leading[b].tolist() == order
@@ -257,13 +254,13 @@ def test_layer_trains(tiny):
     points = torch.stack([cloud, cloud + 0.003 * torch.randn(cloud.shape, generator=generator(2))], dim=1)
     with torch.no_grad():
         parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (4, 2)))
-    weights = ObjectiveWeights(part=0.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
+    weights = AgreementWeights(chamfer=1.0)
     optimizer = torch.optim.Adam(tiny.object.parameters(), lr=3e-3)
     draws, history = generator(), []
     for _ in range(120):
-        terms = agreement_objective(tiny, points, parts, weights, 0.0, draws)
+        terms = tiny.object.loss(tiny.parts, points, parts, weights, 0.0, draws)
         optimizer.zero_grad()
-        total(terms, weights).backward()
+        weighted(terms, weights)["loss"].backward()
         optimizer.step()
         history.append({name: term.mean().item() for name, term in terms.items()})
     assert set(history[0]) == {"choice", "pose", "chamfer", "contrast"}
@@ -271,32 +268,15 @@ def test_layer_trains(tiny):
         assert history[-1][name] < 0.5 * first, name
 
 
-@pytest.mark.parametrize("config", [TINY, TINY_PAPER])
-def test_each_view_may_see_its_own_decomposition(config):
-    """[b, K, j] parts: the vote of view k uses decomposition k."""
-    layer = make_model(config).object
-    points = clouds(2, 64)[:, None].repeat(1, 3, 1, 1)
-    views = capsules(2, 3, seed=1).pose
-    several = capsules(2, 3, J, seed=8)
-    together = layer.percept_vote(layer.observe(several, points), views)
-    for k in range(3):
-        alone = layer.percept_vote(layer.observe(several[:, k, None], points[:, k, None]), views[:, k, None])
-        torch.testing.assert_close(together[:, k], alone[:, 0], atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", list(DEGENERATE))
 def test_gradients_are_finite_for_degenerate_clouds(name):
     points = DEGENERATE[name]()[:, None].repeat(2, 2, 1, 1)
-    weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
-    for config in (TINY, TINY_PAPER):
+    for config, weights in ((TINY, AgreementWeights()), (TINY_PAPER, PaperWeights(chamfer=1.0))):
         model = make_model(config)
         with torch.no_grad():
             parts = model.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (2, 2)))
-        if config is TINY:
-            terms = agreement_objective(model, points, parts, weights, 10.0, generator())
-        else:
-            terms = paper_objective(model, points[:, 0], parts[:, 0], weights, 45.0, generator())
-        loss = total(terms, weights)
+        seen = (points, parts) if config is TINY else (points[:, 0], parts[:, 0])
+        loss = weighted(model.object.loss(model.parts, *seen, weights, 30.0, generator()), weights)["loss"]
         loss.backward()
         assert torch.isfinite(loss)
         assert all(torch.isfinite(p.grad).all() for p in model.object.parameters() if p.grad is not None)
@@ -304,19 +284,20 @@ def test_gradients_are_finite_for_degenerate_clouds(name):
 
 def test_objects_without_parts_are_seen_by_their_points_alone(tiny):
     """The first m of a batch are decomposed: they are seen as ever, the others as with part embeddings of 0."""
-    points = two_samplings()
+    points = clouds(3, 64)
+    network = tiny.object.feature_network
     with torch.no_grad():
-        parts = tiny.parts(points.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
+        parts = tiny.parts(points).capsules
         views = capsules(3, 2, seed=1).pose
-        whole = tiny.object.percept_vote(tiny.object.observe(parts, points), views)
-        some = tiny.object.percept_vote(tiny.object.observe(parts[:2], points), views)
-        tiny.object.feature_network.embed[-1].second.weight.zero_()
-        tiny.object.feature_network.embed[-1].second.bias.fill_(-1e6)
-        nothing = tiny.object.percept_vote(tiny.object.observe(parts, points), views)
+        look = tiny.object.look(views.observe(points[:, None]))
+        whole, some = network(parts, views, look), network(parts[:2], views, look)
+        network.embed[-1].second.weight.zero_()
+        network.embed[-1].second.bias.fill_(-1e6)
+        nothing = network(parts, views, look)
     torch.testing.assert_close(some[:2], whole[:2])
     torch.testing.assert_close(some[2], nothing[2])
-    weights = ObjectiveWeights(part=1.0, chamfer=1.0, choice=1.0, pose=1.0, contrast=1.0)
-    terms = agreement_objective(tiny, points, parts[:2], weights, 10.0, generator())
-    assert {name: len(term) for name, term in terms.items()} == {
-        "choice": 3, "pose": 3, "contrast": 3, "part": 2, "chamfer": 2,
-    }  # fmt: skip
+    pairs = two_samplings()
+    with torch.no_grad():
+        parts = tiny.parts(pairs.flatten(0, 1)).capsules.map(lambda t: t.unflatten(0, (3, 2)))
+    terms = tiny.object.loss(tiny.parts, pairs, parts[:2], AgreementWeights(), 10.0, generator())
+    assert {name: len(term) for name, term in terms.items()} == {"choice": 3, "pose": 3, "contrast": 3, "chamfer": 2}

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from geocaps.training.batches import Batches, open_data, pieces_of
 from geocaps.training.config import STAGES, TrainConfig
-from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World, join
-from geocaps.training.gradients import StepGradients, pieces_of
+from geocaps.training.loop import StepGradients
 from geocaps.training.run import untrained
-from geocaps.training.stages import StageLoss
+from geocaps.training.stage import stage_of
 from tests.training import tiny
 
 STEP = 3
@@ -31,20 +31,20 @@ def configs(data: str) -> dict[str, TrainConfig]:
 
 def gradients(config: TrainConfig, stage: str, world: World) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     model = untrained(config.model, 0)
-    loss = StageLoss(model, stage, config.objective)
+    trained = stage_of(stage, model, config)
     settings = config.stage_config(stage)
-    reuse = config.objective.reuse if stage == "object" else 1
+    reuse = config.reuse(stage)
     batches = Batches(
         open_data(config)[0],
         points=config.model.points,
-        views=loss.views,
+        samplings=trained.samplings,
         batch=settings.batch // reuse,
         pieces=pieces_of(settings.batch // reuse, settings.accumulate, world.size),
         augmentation=config.augmentation(stage),
         key=(config.seed, STAGES.index(stage)),
     )
-    step = StepGradients(loss, world.wrap(loss), batches, world, reuse=reuse)
-    step(STEP, 60.0)
+    step = StepGradients(trained, world.wrap(trained), batches, world, reuse=reuse)
+    step(STEP, 0.5)
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return found, step.object_ids
 

@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 
 from geocaps.errors import ConfigError
-from geocaps.model.objectives import ObjectiveWeights
-from geocaps.training import PRESETS, Augmentation, ObjectiveConfig, StageConfig, TrainConfig, preset
+from geocaps.model.config import AgreementWeights, PaperWeights
+from geocaps.training import (
+    PRESETS,
+    AgreementObjective,
+    Augmentation,
+    PaperObjective,
+    StageConfig,
+    TrainConfig,
+    preset,
+)
+from geocaps.training.batches import random_stream
 from geocaps.training.config import differences
-from geocaps.training.schedule import learning_rate, noise_degrees, random_stream, seconds
+from geocaps.training.loop import learning_rate
+from geocaps.training.run import seconds
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -32,10 +42,10 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (StageConfig, {"batch": 10, "accumulate": 3}, "accumulate must divide the batch of 10"),
     (StageConfig, {"decay_factor": 2.0}, "decay_factor must lie"),
     (StageConfig, {"best_by": "beauty"}, "best_by must be one of"),
-    (ObjectiveConfig, {"noise_to": 200.0}, "noise_to must lie in 0 to 180"),
-    (ObjectiveConfig, {"ramp_from": 0.5, "ramp_to": 0.1}, "ramp_from must not pass ramp_to"),
-    (ObjectiveConfig, {"weights": ObjectiveWeights(part=0.0, chamfer=0.0)}, "nothing trains the decoders"),
-    (ObjectiveConfig, {"weights": ObjectiveWeights(choice=-1.0)}, "weights.choice must not be negative"),
+    (PaperObjective, {"noise_to": 200.0}, "noise_to must lie in 0 to 180"),
+    (PaperObjective, {"ramp_from": 0.5, "ramp_to": 0.1}, "ramp_from must not pass ramp_to"),
+    (PaperObjective, {"weights": PaperWeights(part=0.0, chamfer=0.0)}, "nothing trains the decoders"),
+    (AgreementObjective, {"weights": AgreementWeights(choice=-1.0)}, "weights.choice must not be negative"),
     (Augmentation, {"stretch": 0.5}, "stretch must be at least 1"),
     (Augmentation, {"crop_share": 2.0}, "crop_share must lie in 0 to 1"),
     (Augmentation, {"crop_keep": 0.0}, "crop_keep must lie"),
@@ -58,8 +68,8 @@ def test_values_that_do_not_fit_each_other() -> None:
         preset("cpu", stage="object")
     with pytest.raises(ConfigError, match="stage must be object"):
         preset("cpu", init="somewhere")
-    with pytest.raises(ConfigError, match="only by it"):
-        preset("cpu", objective=ObjectiveConfig())
+    with pytest.raises(ConfigError, match="each object layer has its own objective"):
+        preset("cpu", objective=PaperObjective())
     with pytest.raises(ConfigError, match=r"target_points must lie in 16 .* to 1024"):
         preset("cpu", objective=replace(PRESETS["cpu"].objective, target_points=8))
     with pytest.raises(ConfigError, match="has no 'colour'"):
@@ -88,9 +98,9 @@ def test_warm_up_and_cosine() -> None:
 
 def test_the_papers_noise() -> None:
     objective = PRESETS["E"].objective
-    found = [noise_degrees(objective, step, 500_000) for step in (0, 10_000, 30_000, 50_000, 400_000)]
+    found = [objective.noise_degrees(step / 500_000) for step in (0, 10_000, 30_000, 50_000, 400_000)]
     assert found == pytest.approx([45, 45, 112.5, 180, 180])
-    assert noise_degrees(PRESETS["A"].objective, 400_000, 500_000) == 45
+    assert PRESETS["A"].objective.noise_degrees(0.8) == 45
 
 
 def test_budgets() -> None:

@@ -9,9 +9,8 @@ import torch
 
 from geocaps.data import PointDataset, load
 from geocaps.errors import ConfigError, DatasetError
+from geocaps.training.batches import Batches, augmented_samplings, open_data, random_stream, unit_sphere
 from geocaps.training.config import Augmentation
-from geocaps.training.data import Batches, augmented_samplings, open_data, unit_sphere
-from geocaps.training.schedule import random_stream
 from tests.training import tiny
 
 

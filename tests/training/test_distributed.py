@@ -12,8 +12,8 @@ import torch
 
 from geocaps.errors import ConfigError
 from geocaps.training import load_checkpoint
+from geocaps.training.batches import pieces_of
 from geocaps.training.distributed import World, choose_device
-from geocaps.training.gradients import pieces_of
 from tests.training import gradients_worker, tiny
 
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from geocaps.training.data import Batches, open_data
+from geocaps.training.batches import Batches, open_data
 from geocaps.training.distributed import World
-from geocaps.training.gradients import SPACING, StepGradients
+from geocaps.training.loop import SPACING, StepGradients
 from geocaps.training.run import untrained
-from geocaps.training.stages import StageLoss
+from geocaps.training.stage import stage_of
 from tests.training import tiny
 
 REUSE = 3
@@ -18,11 +18,12 @@ REUSE = 3
 
 def made(data: Path) -> StepGradients:
     config = replace(tiny.config("unused", data), object_augmentation=tiny.AUGMENTATION)
-    loss = StageLoss(untrained(config.model, 0), "object", config.objective)
+    config = replace(config, objective=replace(config.objective, decomposed=1.0))
+    stage = stage_of("object", untrained(config.model, 0), config)
     batches = Batches(
-        open_data(config)[0], points=64, views=2, batch=2, pieces=1, augmentation=tiny.AUGMENTATION, key=(0, 1)
+        open_data(config)[0], points=64, samplings=2, batch=2, pieces=1, augmentation=tiny.AUGMENTATION, key=(0, 1)
     )
-    return StepGradients(loss, loss, batches, World(0, 1, torch.device("cpu")), reuse=REUSE)
+    return StepGradients(stage, stage, batches, World(0, 1, torch.device("cpu")), reuse=REUSE)
 
 
 def test_every_draw_is_seen_as_often_as_said_each_time_beside_others(data: Path) -> None:

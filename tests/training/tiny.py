@@ -15,22 +15,20 @@ import numpy as np
 import torch
 
 from geocaps.errors import GeocapsError
-from geocaps.model.config import ModelConfig, ObjectConfig, PartsConfig
-from geocaps.model.objectives import ObjectiveWeights
-from geocaps.training import Augmentation, ObjectiveConfig, StageConfig, TrainConfig, train
+from geocaps.model.config import AgreementWeights, ModelConfig, ObjectConfig, PaperObjectConfig, PartsConfig
+from geocaps.training import AgreementObjective, Augmentation, PaperObjective, StageConfig, TrainConfig, train
 
 MODEL = ModelConfig(
     points=64,
     parts=PartsConfig(parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2, views=2),
-    object=ObjectConfig(
-        feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, views=2, voting_steps=2,
-        part_pose="matrix", look_grid=5, look_channels=4, look_width=16,
-    ),
-)  # fmt: skip
+    object=ObjectConfig(feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, voting_steps=2),
+)
 PAPER_MODEL = replace(
     MODEL,
     parts=replace(MODEL.parts, start="random"),
-    object=replace(MODEL.object, start="random", choice="reconstruction", part_pose="quaternion", look_grid=0),
+    object=PaperObjectConfig(
+        feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, views=2, voting_steps=2
+    ),
 )
 AUGMENTATION = Augmentation(
     stretch=1.2, noise_share=0.5, outlier_share=0.5, crop_share=0.5, density_share=0.5, translation=0.1
@@ -58,7 +56,7 @@ def config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
         "model": MODEL,
         "parts": StageConfig(learning_rate=2e-3, **schedule),
         "object": StageConfig(learning_rate=1e-3, best_by="rotation_resampled", **schedule),
-        "objective": ObjectiveConfig("agreement", ObjectiveWeights(1.0, 0.1, 1.0, 1.0, 0.3), reuse=2, target_points=32),
+        "objective": AgreementObjective(AgreementWeights(0.1, 1.0, 1.0, 0.3), decomposed=0.5, target_points=32),
         "object_augmentation": AUGMENTATION,
         "validations": 2,
         "validation_objects": 16,
@@ -71,7 +69,7 @@ def config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
 
 def paper_config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
     """The same with the paper's objective and random starts."""
-    objective = ObjectiveConfig(noise_to=180.0, ramp_from=0.2, ramp_to=0.8)
+    objective = PaperObjective(noise_to=180.0, ramp_from=0.2, ramp_to=0.8, reuse=2)
     return replace(config(out, data, **changes), model=PAPER_MODEL, objective=objective)
 
 

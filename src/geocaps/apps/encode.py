@@ -109,14 +109,15 @@ class Model:
         best, *order = np.argsort(-probability, kind="stable").tolist()
         enough = _ALTERNATIVE * probability[best]
         others = [start for start in order if probability[start] >= enough]
-        candidates = to_user(parse.candidates[0], own)
         return Encoding(
             cloud=cloud,
             pose=to_user(parse.object.pose[0], own),
             feature=parse.object.feature[0].numpy(),
             parts=PartCapsules(to_user(parse.parts.pose[0], own), parse.parts.feature[0].numpy()),
             confidence=reliable * float(probability[best]),
-            alternatives=tuple(Alternative(candidates[s], reliable * float(probability[s])) for s in others),
+            alternatives=tuple(
+                Alternative(to_user(parse.candidates[0, s], own), reliable * float(probability[s])) for s in others
+            ),
             inside=Parsed(self.network, parse, own),
         )
 

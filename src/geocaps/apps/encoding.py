@@ -20,8 +20,6 @@ from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
 from geocaps.geometry.se3 import Pose, stack
 from geocaps.geometry.similarity import Similarity
-from geocaps.io.arrays import read_arrays
-from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.blocks import grid_triangles
 from geocaps.model.capsules import Capsules
@@ -154,6 +152,8 @@ class Encoding:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes all of it, the points too, to one ``.npz`` file: whole, or not at all."""
+        from geocaps.io.save import check_target
+
         path = Path(path)
         check_target(path, (".npz",))
         surfaces = {layer: self.reconstruct(layer) for layer in _LAYERS}
@@ -183,6 +183,8 @@ class Encoding:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Encoding:
         """Reads what :meth:`save` wrote. No model is needed, then or later."""
+        from geocaps.io.arrays import read_arrays
+
         path = Path(path)
         if not path.is_file():
             raise InvalidInputError(f"{path} does not exist or is not a file: check the name and the folder")

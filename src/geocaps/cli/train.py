@@ -96,9 +96,8 @@ def train(
 
 def _config(out: str, resume: bool, given: dict[str, Any], budget: str | None, changes: dict[str, Any]) -> TrainConfig:
     """The preset, or the resumed run's own configuration, with what was said on the command line."""
-    from geocaps.training.presets import preset
-    from geocaps.training.run import saved_config
-    from geocaps.training.schedule import seconds
+    from geocaps.training.config import preset
+    from geocaps.training.run import saved_config, seconds
 
     if budget is not None and "steps" in changes:
         raise UsageError("--budget and --steps both say how long to train: give one of them")

@@ -23,7 +23,7 @@ from geocaps.evaluation.report import Table, write_file, write_json
 from geocaps.evaluation.run import described
 from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
-from geocaps.training import TrainConfig, load_checkpoint, preset, train
+from geocaps.training import PaperObjective, TrainConfig, load_checkpoint, preset, train
 from geocaps.training.batches import open_data
 from geocaps.training.run import RunState, resumed
 
@@ -117,6 +117,7 @@ def configuration(letter: str, first_layer: PartsConfig, paper_sizes: bool) -> T
     paper, small = preset(letter), preset("cpu")
     if paper_sizes:
         return replace(paper, model=replace(paper.model, parts=first_layer))
+    assert isinstance(paper.objective, PaperObjective)
     ramp_from, ramp_to = NOISE_RAMP
     return replace(
         paper,
@@ -128,9 +129,10 @@ def configuration(letter: str, first_layer: PartsConfig, paper_sizes: bool) -> T
             clip=CLIP,
             best_by="rotation_parts",
         ),
-        objective=replace(
-            paper.objective,
+        objective=PaperObjective(
             weights=PaperWeights(part=0.0, chamfer=small.objective.weights.chamfer),
+            noise_from=paper.objective.noise_from,
+            noise_to=paper.objective.noise_to,
             ramp_from=ramp_from,
             ramp_to=ramp_to,
             reuse=REUSE,

@@ -50,16 +50,17 @@ PerceptVote = Callable[[Pose], Tensor]
 """``f = F(O|z)``: viewpoints ``[..., K]`` to percepts ``[..., K, D]``."""
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """What the viewpoints came to: the capsule (``pose``, ``feature``) and the votes behind it."""
+NOISE_TRANSLATION = 0.05
+"""Largest translation of a perturbed viewpoint; the paper gives no figure. A quarter of a typical part's radius."""
 
-    pose: Pose
-    feature: Float[Tensor, "*batch d"]
-    mean: Float[Tensor, "*batch d"]
-    variance: Float[Tensor, "*batch d"]
-    viewpoints: Pose
-    percepts: Float[Tensor, "*batch k d"]
+
+@dataclass(frozen=True)
+class Perception:
+    """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
+
+    capsule: Capsules
+    candidates: Pose
+    probability: Float[Tensor, "b s"]
 
 
 def perturbed_viewpoints(
@@ -79,20 +80,17 @@ def vote_pose(viewpoints: Pose, pose_vote: PoseVote, steps: int) -> Pose:
     return viewpoints
 
 
-def consensus(
-    percepts: Float[Tensor, "*batch k d"], generator: torch.Generator | None
-) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, "*batch d"], Float[Tensor, "*batch d"]]:
-    """Mean, variance and sampled consensus of the percepts (section 3.2).
+def consensus(percepts: Float[Tensor, "*batch k d"], generator: torch.Generator | None) -> Float[Tensor, "*batch d"]:
+    """The percepts' mean μ and variance σ, sampled as ``μ + σ·ε`` (section 3.2).
 
     The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``: its variance is
     the noise scale. Kept literally. Without a generator (inference) the consensus is the mean.
     """
     mean = percepts.mean(dim=-2)
-    variance = (percepts - mean[..., None, :]).square().mean(dim=-2)
     if generator is None:
-        return mean, variance, mean
-    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-    return mean, variance, mean + variance * noise
+        return mean
+    variance = (percepts - mean[..., None, :]).square().mean(dim=-2)
+    return mean + variance * torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
 
 
 def agree(
@@ -102,9 +100,7 @@ def agree(
     *,
     steps: int = 1,
     generator: torch.Generator | None = None,
-) -> Agreement:
+) -> Capsules:
     """The whole mechanism from given viewpoints ``[..., K]``; the first transformed viewpoint becomes the pose."""
     canonical = vote_pose(viewpoints, pose_vote, steps)
-    percepts = percept_vote(canonical)
-    mean, variance, feature = consensus(percepts, generator)
-    return Agreement(canonical[..., 0], feature, mean, variance, canonical, percepts)
+    return Capsules(canonical[..., 0], consensus(percept_vote(canonical), generator))

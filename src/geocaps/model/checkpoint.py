@@ -32,7 +32,7 @@ SHIPPED = "shipped"
 """The name of the weights that ship with the package, where a checkpoint folder can be named."""
 
 CONFIG, WEIGHTS, CARD, TRAINING = "config.json", "model.safetensors", "card.md", "training.pt"
-_FORMAT = 1
+_FORMAT = 2
 _LARGEST_CONFIG = 1 << 20
 _LARGEST_SIZE = 1 << 16
 _MOST_BLOCKS = 100
@@ -144,12 +144,13 @@ def read_config(place: Path) -> ModelConfig:
     values = _read_json(place / CONFIG)
     if values.get("format") != _FORMAT or not isinstance(values.get("model"), dict):
         raise CheckpointError(
-            f"{place / CONFIG} is not a geocaps checkpoint of format {_FORMAT} (it says {values.get('format')!r})"
+            f"{place / CONFIG} is not a geocaps checkpoint of format {_FORMAT} (it says {values.get('format')!r}; "
+            "0.1.0 wrote format 1: train such a model again)"
         )
     for name, size in _numbers("model", values["model"]):
         limit = _MOST_BLOCKS if name.endswith("blocks") else _LARGEST_SIZE
         if not -limit <= size <= limit:
-            raise CheckpointError(f"{place / CONFIG}: {name} is {size}; more than {limit} is not believable")
+            raise CheckpointError(f"{place / CONFIG}: {name} is {size}; it exceeds the limit of {limit}")
     try:
         return ModelConfig.from_dict(values["model"])
     except (ConfigError, TypeError, ValueError) as error:

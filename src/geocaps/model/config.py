@@ -1,4 +1,4 @@
-"""Every size and constant of the model, checked when it is made, and the named presets.
+"""Sizes and constants of the model, checked when they are made, and the named presets.
 
 ``paper`` holds the values of appendices A and B; A–E are the rows of Table 1; ``cpu`` is what two cores can train.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from geocaps.errors import ConfigError
 
@@ -28,25 +28,42 @@ class PartsConfig:
     decoded: int = 256  # M: points decoded per part; a square number, as inference decodes a square grid
     iterations: int = 3
     views: int = 4
-    voting_steps: int = 1
     noise_degrees: float = 45.0
-    noise_translation: float = 0.05  # the paper gives no figure; a quarter of a typical part's radius
     log_sigma: float = -6.0
     learn_sigma: bool = False
-    start: Literal["frames", "random"] = "frames"
-    frame_radius: float = 0.35
+    start: Literal["frames", "random"] = "frames"  # "random" is the paper
 
     def __post_init__(self) -> None:
         _positive(self, "parts", "feature", "width", "blocks", "decoder_width", "decoder_blocks", "decoded")
-        _positive(self, "iterations", "views", "voting_steps", "frame_radius")
-        _choice(self, "start", ("frames", "random"))
+        _positive(self, "iterations", "views")
+        if self.start not in ("frames", "random"):
+            raise ConfigError(f"PartsConfig.start must be frames or random, not {self.start!r}")
         if math.isqrt(self.decoded) ** 2 != self.decoded:
             raise ConfigError(f"parts.decoded must be a square number (inference decodes a grid), not {self.decoded}")
 
 
 @dataclass(frozen=True)
 class ObjectConfig:
-    """PartsToObject (appendix B), and what goes past it."""
+    """Our object layer (``model/object.py``)."""
+
+    layer: ClassVar[str] = "ours"
+
+    feature: int = 256
+    width: int = 256
+    blocks: int = 1
+    decoder_width: int = 128
+    decoder_blocks: int = 3
+    voting_steps: int = 2
+
+    def __post_init__(self) -> None:
+        _positive(self, *(entry.name for entry in fields(self)))
+
+
+@dataclass(frozen=True)
+class PaperObjectConfig:
+    """The paper's object layer (appendix B, ``model/object_paper.py``)."""
+
+    layer: ClassVar[str] = "paper"
 
     feature: int = 1024
     width: int = 1024
@@ -55,27 +72,27 @@ class ObjectConfig:
     decoder_blocks: int = 4
     views: int = 4
     voting_steps: int = 3
-    noise_translation: float = 0.05
-    part_pose: Literal["quaternion", "matrix"] = "quaternion"
-    vote: Literal["pose", "rotation"] = "pose"  # "rotation": viewpoints stay at the centroid where they start
-    look_grid: int = 0  # cells along a side of the grid of points that Q and F see beside the parts; 0 is the paper
-    look_channels: int = 16
-    look_width: int = 256
-    start: Literal["random", "principal"] = "principal"
-    choice: Literal["reconstruction", "agreement"] = "agreement"
-    leading: int = 2  # of the scored starts, so many are led on and seen from
-    tie_ratio: float = 1.15  # principal variances closer than this ratio count as tied
-    alternative_probability: float = 0.1  # starts this probable beside the chosen one are reported as alternatives
 
     def __post_init__(self) -> None:
-        _positive(self, "feature", "width", "blocks", "decoder_width", "decoder_blocks", "views", "voting_steps")
-        _positive(self, "look_channels", "look_width", "leading", "tie_ratio")
-        _choice(self, "part_pose", ("quaternion", "matrix"))
-        _choice(self, "vote", ("pose", "rotation"))
-        _choice(self, "start", ("random", "principal"))
-        _choice(self, "choice", ("reconstruction", "agreement"))
-        if self.look_grid != 0 and self.look_grid < 4:
-            raise ConfigError(f"object.look_grid must be 0 (parts alone) or at least 4, not {self.look_grid}")
+        _positive(self, *(entry.name for entry in fields(self)))
+
+
+@dataclass(frozen=True)
+class AgreementWeights:
+    """How the terms of our object layer's loss add up."""
+
+    chamfer: float = 10.0
+    choice: float = 1.0
+    pose: float = 1.0
+    contrast: float = 1.0
+
+
+@dataclass(frozen=True)
+class PaperWeights:
+    """``L = L_part + λ·Chamfer`` (equation 4)."""
+
+    part: float = 1.0
+    chamfer: float = 0.01
 
 
 @dataclass(frozen=True)
@@ -84,29 +101,40 @@ class ModelConfig:
 
     points: int = 2048
     parts: PartsConfig = field(default_factory=PartsConfig)
-    object: ObjectConfig = field(default_factory=ObjectConfig)
+    object: ObjectConfig | PaperObjectConfig = field(default_factory=PaperObjectConfig)
 
     def __post_init__(self) -> None:
         if self.points < self.parts.parts:
             raise ConfigError(f"points ({self.points}) must be at least the number of parts ({self.parts.parts})")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        return values | {"object": {"layer": self.object.layer} | values["object"]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """The inverse of :meth:`to_dict`; an unknown or missing name is an error, never ignored."""
-        for kind, inner in ((cls, values), (PartsConfig, values.get("parts")), (ObjectConfig, values.get("object"))):
-            if not isinstance(inner, dict):
-                raise ConfigError(f"not a model configuration: it has no values for {kind.__name__}")
-            unknown = inner.keys() - {entry.name for entry in fields(kind)}
-            if unknown:
-                raise ConfigError(f"not a model configuration: {kind.__name__} has no {min(unknown)!r}")
-        rest = {name: value for name, value in values.items() if name not in ("parts", "object")}
-        try:
-            return cls(parts=PartsConfig(**values["parts"]), object=ObjectConfig(**values["object"]), **rest)
-        except TypeError as error:
-            raise ConfigError(f"not a model configuration: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError("not a model configuration: it is not a mapping of names to values")
+        layer = dict(values["object"]) if isinstance(values.get("object"), dict) else {}
+        kinds = {kind.layer: kind for kind in (ObjectConfig, PaperObjectConfig)}
+        kind = kinds.get(layer.pop("layer", None))
+        if kind is None:
+            raise ConfigError(f"not a model configuration: object.layer must be one of {', '.join(kinds)}")
+        return made(cls, values | {"parts": made(PartsConfig, values.get("parts")), "object": made(kind, layer)})
+
+
+def made(kind: Any, values: Any) -> Any:
+    """A configuration from a mapping; what is no mapping, or has a name too many, is refused."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"not a configuration: it has no values for {kind.__name__}")
+    unknown = values.keys() - {entry.name for entry in fields(kind)}
+    if unknown:
+        raise ConfigError(f"not a configuration: {kind.__name__} has no {min(unknown)!r}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ConfigError(f"not a configuration: {error}") from error
 
 
 def _positive(config: object, *names: str) -> None:
@@ -116,43 +144,15 @@ def _positive(config: object, *names: str) -> None:
             raise ConfigError(f"{type(config).__name__}.{name} must be positive, not {value!r}")
 
 
-def _choice(config: object, name: str, allowed: tuple[str, ...]) -> None:
-    value = getattr(config, name)
-    if value not in allowed:
-        raise ConfigError(f"{type(config).__name__}.{name} must be one of {', '.join(allowed)}, not {value!r}")
-
-
-_PAPER = ModelConfig(
-    points=2048,
-    parts=PartsConfig(start="random"),
-    object=ObjectConfig(start="random", choice="reconstruction"),
-)
-_CPU = ModelConfig(
-    points=1024,
-    parts=PartsConfig(views=2, decoded=64),
-    object=ObjectConfig(
-        feature=256,
-        width=256,
-        blocks=1,
-        decoder_width=128,
-        decoder_blocks=3,
-        views=2,
-        voting_steps=2,
-        part_pose="matrix",
-        vote="rotation",
-        look_grid=16,
-        tie_ratio=1.0,  # training leads the four sign choices alone, so no others are tried
-    ),
-)
-
+SETTINGS = {"A": (1, 1), "B": (2, 1), "C": (4, 1), "D": (4, 1), "E": (4, 3)}
+"""The rows of Table 1: views and voting steps. D differs from C in the noise of its training alone."""
+_PAPER = ModelConfig(points=2048, parts=PartsConfig(start="random"), object=PaperObjectConfig())
 PRESETS: dict[str, ModelConfig] = {
+    "cpu": ModelConfig(points=1024, parts=PartsConfig(views=2, decoded=64), object=ObjectConfig()),
     "paper": _PAPER,
-    "cpu": _CPU,
-    "A": replace(_PAPER, object=replace(_PAPER.object, views=1, voting_steps=1)),
-    "B": replace(_PAPER, object=replace(_PAPER.object, views=2, voting_steps=1)),
-    "C": replace(_PAPER, object=replace(_PAPER.object, views=4, voting_steps=1)),
-    "D": replace(_PAPER, object=replace(_PAPER.object, views=4, voting_steps=1)),
-    "E": _PAPER,
+} | {
+    letter: replace(_PAPER, object=PaperObjectConfig(views=views, voting_steps=steps))
+    for letter, (views, steps) in SETTINGS.items()
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -9,6 +12,16 @@ from torch import Tensor
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
 from geocaps.model.routing import nearest_indices
+
+Terms = dict[str, Tensor]
+"""The terms of a loss by name, each ``[b]``."""
+
+
+def weighted(terms: Terms, weights: Any) -> dict[str, Tensor]:
+    """Every term averaged over the batch, and ``loss``, their sum weighted by the fields of ``weights``."""
+    scale = asdict(weights)
+    means = {name: term.mean() for name, term in terms.items()}
+    return {"loss": torch.stack([scale[name] * term for name, term in means.items()]).sum()} | means
 
 
 def gather_points(points: Float[Tensor, "b m 3"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n 3"]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,10 +15,15 @@ from geocaps.errors import InvalidInputError
 from geocaps.geometry.frames import farthest_points, local_frames
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import FoldingDecoder, embedding, grid_square, projection, random_square, start_at_identity
-from geocaps.model.capsules import Agreement, Capsules, agree, perturbed_viewpoints
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, agree, perturbed_viewpoints
 from geocaps.model.config import MAX_COORDINATE, PartsConfig
 from geocaps.model.losses import chamfer, gather_points
-from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route, routed_max_pool
+from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
+
+FRAME_RADIUS = 0.35
+"""Around each start, how far the neighbours lie that its local frame is made from."""
+SIGMA_WEIGHT = 1e-3
+"""The likelihood is in nats and the Chamfer loss around 1e-3: this keeps the first from drowning the second."""
 
 
 class RoutedVote(nn.Module):
@@ -30,7 +37,15 @@ class RoutedVote(nn.Module):
     def forward(
         self, points: Float[Tensor, "b n 3"], routing: Routing, viewpoints: Pose
     ) -> Float[Tensor, "b j k outputs"]:
-        return self.project(routed_max_pool(self.embed, points, routing, viewpoints))
+        return self.project(routing.max_pool(self.embed, points, viewpoints))
+
+
+@dataclass(frozen=True)
+class PartsState:
+    """Part capsules ``[b, j]`` and the routing that they were encoded with (None where they start)."""
+
+    capsules: Capsules
+    routing: Routing | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class PartsResult:
 
 
 class PointsToParts(nn.Module):
-    """The first layer: ``encode`` is Algorithm 1, ``decode`` its PartsToPointsDecoder, ``loss`` the Chamfer loss."""
+    """The first layer: ``iterate`` is Algorithm 1, ``decode`` its PartsToPointsDecoder, ``loss`` the Chamfer loss."""
 
     square: Tensor
 
@@ -60,15 +75,16 @@ class PointsToParts(nn.Module):
     def initial(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Capsules:
         """Initial capsules: farthest points, features 0, rotations from local frames or random (section 3.3).
 
-        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper. Points may come in
-        float64, and are best given so: in float32, rounding turns the frame of a nearly round patch by a percent.
+        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper (the same draws in
+        every call without a generator). Points may come in float64, and are best given so: in float32, rounding turns
+        the frame of a nearly round patch by a percent.
         """
         index = farthest_points(points, self.config.parts)
         centers = gather_points(points, index)
         if self.config.start == "frames":
-            pose = Pose.from_rotation(local_frames(points, centers, self.config.frame_radius), centers)
+            pose = Pose.from_rotation(local_frames(points, centers, FRAME_RADIUS), centers)
         else:
-            rotations = Pose.random(*index.shape, generator=generator or _seeded())
+            rotations = Pose.random(*index.shape, generator=generator or torch.Generator().manual_seed(0))
             pose = Pose(centers, rotations.wxyz.to(points))
         return Capsules(pose, points.new_zeros(*index.shape, self.config.feature)).map(lambda t: t.to(self.square))
 
@@ -79,48 +95,51 @@ class PointsToParts(nn.Module):
         points: Float[Tensor, "b n 3"],
         start: Capsules | None = None,
         *,
-        iterations: int | None = None,
         generator: torch.Generator | None = None,
     ) -> PartsResult:
-        """PointsToParts(X, V, T): decode → route → encode, T times; gradient through the last encoding only.
-
-        With a generator the viewpoints are perturbed, the square is sampled and the consensus is noisy (training);
-        without one, one unperturbed view and a fixed grid (inference): deterministic.
-        """
+        """PointsToParts(X, V, T), from ``start`` or from :meth:`initial`."""
         require_points(points, self.config.parts)
         parts = self.initial(points, generator) if start is None else start
-        points = points.to(parts.feature)
-        iterations = self.config.iterations if iterations is None else iterations
-        with torch.no_grad():
-            for _ in range(iterations - 1):
-                parts = _capsules(self.encode(points, self.route(points, parts, generator), parts, generator))
-            routing = self.route(points, parts, generator)
-        return PartsResult(_capsules(self.encode(points, routing, parts.detach(), generator)), routing)
+        *_, last = self.iterate(points.to(parts.feature), parts, generator=generator)
+        assert last.routing is not None
+        return PartsResult(last.capsules, last.routing)
 
-    @torch.no_grad()
-    def route(
-        self, points: Float[Tensor, "b n 3"], parts: Capsules, generator: torch.Generator | None = None
-    ) -> Routing:
-        """Lines 2–5: decode every part and give each point to the surface that explains it."""
-        surfaces = self.decode(parts, generator)
-        return route(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
+    def iterate(
+        self,
+        points: Float[Tensor, "b n 3"],
+        parts: Capsules,
+        *,
+        generator: torch.Generator | None = None,
+        router: Callable[[Tensor, Tensor, Tensor], Any] = route,
+    ) -> Iterator[PartsState]:
+        """Lines 1–7: the T + 1 states of V, from the given one; gradient through the last encoding only.
+
+        With a generator the viewpoints are perturbed, the square is sampled and the consensus is noisy (training);
+        without one, one unperturbed view and a fixed grid (inference): deterministic. ``router`` is lines 3–5; a dense
+        one serves where shapes must not depend on the data (ONNX).
+        """
+        yield PartsState(parts, None)
+        for left in reversed(range(self.config.iterations)):
+            with torch.no_grad():
+                surfaces = self.decode(parts, generator)
+                routing = router(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
+            with torch.set_grad_enabled(torch.is_grad_enabled() and left == 0):
+                parts = self.encode(points, routing, parts.detach(), generator)
+            yield PartsState(parts, routing)
 
     def encode(
         self, points: Float[Tensor, "b n 3"], routing: Routing, parts: Capsules, generator: torch.Generator | None
-    ) -> Agreement:
+    ) -> Capsules:
         """PointsToPartsEncoder(X, R, V) (lines 8–17): Multi-View Agreement for every part at once."""
         if generator is None:
             viewpoints = parts.pose[..., None]
         else:
             angle = math.radians(self.config.noise_degrees)
-            viewpoints = perturbed_viewpoints(
-                parts.pose, self.config.views, angle, self.config.noise_translation, generator
-            )
+            viewpoints = perturbed_viewpoints(parts.pose, self.config.views, angle, NOISE_TRANSLATION, generator)
         return agree(
             viewpoints,
             lambda z: self.pose_vote(points, routing, z),
             lambda z: self.feature_vote(points, routing, z),
-            steps=self.config.voting_steps,
             generator=generator,
         )
 
@@ -155,19 +174,6 @@ class PointsToParts(nn.Module):
         expected = torch.zeros(routing.objects * routing.points, dtype=points.dtype, device=points.device)
         expected = expected.index_add(0, routing.point, routing.weight * logits)
         return -expected.view(routing.objects, routing.points).mean(-1)
-
-
-SIGMA_WEIGHT = 1e-3
-"""The likelihood is in nats and the Chamfer loss around 1e-3: this keeps the first from drowning the second."""
-
-
-def _capsules(agreement: Agreement) -> Capsules:
-    return Capsules(agreement.pose, agreement.feature)
-
-
-def _seeded() -> torch.Generator:
-    """Inference with random starts is still repeatable: the same draws for every call."""
-    return torch.Generator().manual_seed(0)
 
 
 def require_points(points: object, minimum: int, name: str = "points") -> None:

@@ -120,6 +120,12 @@ class Routing:
         """Points per part."""
         return torch.bincount(self.part, minlength=self.objects * self.parts)
 
+    def max_pool(
+        self, embed: nn.Module, points: Float[Tensor, "b n 3"], viewpoints: Pose
+    ) -> Float[Tensor, "b j k width"]:
+        """``maxpool_i R_ij · embed(x_i | z_jk)`` of equations 1 and 2."""
+        return routed_max_pool(embed, points, self, viewpoints)
+
     def reached(self) -> Bool[Tensor, "b j"]:
         """Which parts have a point."""
         return self.counts.view(self.objects, self.parts) > 0

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geocaps.model.checkpoint import load_checkpoint, save_checkpoint
-    from geocaps.training.config import Augmentation, ObjectiveConfig, StageConfig, TrainConfig
+    from geocaps.training.config import (
+        PRESETS,
+        AgreementObjective,
+        Augmentation,
+        PaperObjective,
+        StageConfig,
+        TrainConfig,
+        preset,
+    )
     from geocaps.training.loop import TrainResult, train
-    from geocaps.training.presets import PRESETS, preset
 
 __all__ = [
     "PRESETS",
+    "AgreementObjective",
     "Augmentation",
-    "ObjectiveConfig",
+    "PaperObjective",
     "StageConfig",
     "TrainConfig",
     "TrainResult",
@@ -25,9 +33,16 @@ __all__ = [
 ]
 _WHERE = {
     "model.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "training.config": ("Augmentation", "ObjectiveConfig", "StageConfig", "TrainConfig"),
+    "training.config": (
+        "PRESETS",
+        "AgreementObjective",
+        "Augmentation",
+        "PaperObjective",
+        "StageConfig",
+        "TrainConfig",
+        "preset",
+    ),
     "training.loop": ("TrainResult", "train"),
-    "training.presets": ("PRESETS", "preset"),
 }
 
 

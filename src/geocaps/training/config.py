@@ -1,15 +1,18 @@
-"""What a training is: one frozen value, checked when it is made, stored with every checkpoint."""
+"""Configuration of a training: one frozen value, checked when it is made, stored with every checkpoint.
+
+Presets: ``paper`` and A–E follow appendices A.2 and B.2; ``cpu`` is what two cores can do in an hour.
+"""
 
 from __future__ import annotations
 
 import math
 import types
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from geocaps.errors import ConfigError
-from geocaps.model.config import ModelConfig
-from geocaps.model.objectives import ObjectiveWeights
+from geocaps.model.config import SETTINGS, AgreementWeights, ModelConfig, ObjectConfig, PaperWeights
+from geocaps.model.config import preset as model_preset
 
 STAGES = ("parts", "object")
 
@@ -55,37 +58,50 @@ FIGURES = ("chamfer", "rotation_parts", "rotation_resampled")
 
 
 @dataclass(frozen=True)
-class ObjectiveConfig:
-    """What the object stage is trained on."""
+class AgreementObjective:
+    """What our object layer is trained on: two samplings of each object, which must agree."""
 
-    kind: Literal["paper", "agreement"] = "paper"
-    weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    weights: AgreementWeights = field(default_factory=AgreementWeights)
+    noise_degrees: float = 15.0  # the largest perturbation of the starts
+    decomposed: float = 0.125  # share of a batch's objects that get part capsules; the others are seen by points alone
+    target_points: int | None = 256  # points that a reconstruction is compared with; None takes all
+    reuse: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _require_weights(self.weights)
+        _require(0 <= self.noise_degrees <= 180, "objective.noise_degrees must lie in 0 to 180", self.noise_degrees)
+        _require(0 < self.decomposed <= 1, "objective.decomposed must lie in (0, 1]", self.decomposed)
+        _require_target(self.target_points)
+
+
+@dataclass(frozen=True)
+class PaperObjective:
+    """What the paper's object layer is trained on: Algorithm 2, with noise that may grow."""
+
+    weights: PaperWeights = field(default_factory=PaperWeights)
     noise_from: float = 45.0  # degrees, at the start
     noise_to: float = 45.0  # degrees, at the end of the ramp
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
-    decompositions: Literal["own", "shared"] = "own"  # each sampling its own part capsules, or all the first one's
-    decomposed: float = 1.0  # share of a batch's objects that get part capsules; the others are seen by points alone
     reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("paper", "agreement"), "objective.kind must be paper or agreement", self.kind)
-        _require(0 < self.decomposed <= 1, "objective.decomposed must lie in (0, 1]", self.decomposed)
-        if self.decomposed < 1 and self.reuse > 1:
-            raise ConfigError("objective.reuse is for batches that are wholly decomposed: then decomposed must be 1")
-        known = self.decompositions in ("own", "shared")
-        _require(known, "objective.decompositions must be own or shared", self.decompositions)
-        for name, value in asdict(self.weights).items():
-            _require(value >= 0, f"objective.weights.{name} must not be negative", value)
+        _require_weights(self.weights)
         if not self.weights.part and not self.weights.chamfer:
             raise ConfigError("objective.weights.part and .chamfer are both 0: then nothing trains the decoders")
         for name in ("noise_from", "noise_to"):
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
         _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
-        few = self.target_points is not None and self.target_points < 1
-        _require(not few, "objective.target_points must be at least 1", self.target_points)
+        _require_target(self.target_points)
+
+    def noise_degrees(self, share: float) -> float:
+        """The largest perturbation angle after that share of the steps: linear along the ramp, constant outside."""
+        if self.ramp_to <= self.ramp_from:
+            return self.noise_to if share >= self.ramp_to else self.noise_from
+        along = min(1.0, max(0.0, (share - self.ramp_from) / (self.ramp_to - self.ramp_from)))
+        return self.noise_from + along * (self.noise_to - self.noise_from)
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     parts: StageConfig = field(default_factory=StageConfig)
     object: StageConfig = field(default_factory=StageConfig)
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: AgreementObjective | PaperObjective = field(default_factory=PaperObjective)
     parts_augmentation: Augmentation = field(default_factory=Augmentation)
     object_augmentation: Augmentation = field(default_factory=Augmentation)
     validations: int = 10  # in each stage, evenly spread
@@ -156,17 +172,11 @@ class TrainConfig:
                 "stage object needs a trained first layer: name a checkpoint with init (--init DIR, or --init shipped)"
             )
         _require(self.parts.best_by == "chamfer", "parts.best_by must be chamfer", self.parts.best_by)
-        agreement = self.objective.kind == "agreement"
-        if agreement != (self.model.object.choice == "agreement"):
+        ours = isinstance(self.model.object, ObjectConfig)
+        if ours != isinstance(self.objective, AgreementObjective):
             raise ConfigError(
-                f"objective.kind is {self.objective.kind!r} but model.object.choice is {self.model.object.choice!r}: "
-                "a choice by agreement is trained by the agreement objective, and only by it"
-            )
-
-        if self.objective.decomposed < 1 and not (agreement and self.model.object.look_grid):
-            raise ConfigError(
-                "objective.decomposed below 1 needs the agreement objective and a grid of points "
-                "(model.object.look_grid): without them an object that is not decomposed is not seen at all"
+                f"the objective is {type(self.objective).__name__} but model.object is "
+                f"{type(self.model.object).__name__}: each object layer has its own objective"
             )
         shared = self.object.accumulate * self.objective.reuse
         _require(
@@ -198,6 +208,9 @@ class TrainConfig:
 
     def augmentation(self, stage: str) -> Augmentation:
         return self.parts_augmentation if stage == "parts" else self.object_augmentation
+
+    def reuse(self, stage: str) -> int:
+        return self.objective.reuse if stage == "object" else 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -244,10 +257,75 @@ def _made(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(_made(get_args(kind)[0], item) for item in value)
     if get_origin(kind) in (Union, types.UnionType):
-        return value if value is None else _made(get_args(kind)[0], value)
+        if not isinstance(value, dict):
+            return value if value is None else _made(get_args(kind)[0], value)
+        # Of two layers or objectives, the one that has all these names.
+        names = [{entry.name for entry in fields(one)} for one in get_args(kind) if is_dataclass(one)]
+        fitting = [one for one, has in zip(get_args(kind), names, strict=True) if value.keys() <= has]
+        return _made((fitting or get_args(kind))[-1], value)
     return value
 
 
 def _require(holds: bool, sentence: str, value: object) -> None:
     if not holds:
         raise ConfigError(f"{sentence}, not {value!r}")
+
+
+def _require_weights(weights: AgreementWeights | PaperWeights) -> None:
+    for name, value in asdict(weights).items():
+        _require(value >= 0, f"objective.weights.{name} must not be negative", value)
+
+
+def _require_target(target_points: int | None) -> None:
+    _require(target_points is None or target_points >= 1, "objective.target_points must be at least 1", target_points)
+
+
+# ── the named trainings ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_PAPER = TrainConfig(
+    preset="paper",
+    model=model_preset("paper"),
+    parts=StageConfig(steps=100_000, batch=32, learning_rate=1e-3, decay_at=(20_000, 100_000)),
+    object=StageConfig(steps=500_000, batch=32, learning_rate=1e-4, decay_at=(50_000, 100_000)),
+    # 45° until 10,000 updates, then up to 180° at 50,000, of 500,000.
+    objective=PaperObjective(noise_from=45.0, noise_to=180.0, ramp_from=0.02, ramp_to=0.1),
+    parts_augmentation=Augmentation(translation=1.0),
+    object_augmentation=Augmentation(translation=1.0),
+    validations=100,
+    save_every=1000,
+)
+_CONSTANT = replace(_PAPER, objective=PaperObjective())
+
+_CPU = TrainConfig(
+    preset="cpu",
+    model=model_preset("cpu"),
+    parts=StageConfig(steps=3_000, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
+    object=StageConfig(
+        steps=4_500,
+        batch=64,
+        learning_rate=2e-3,
+        schedule="cosine",
+        warmup=150,
+        clip=5.0,
+        best_by="rotation_resampled",
+    ),
+    objective=AgreementObjective(),
+    object_augmentation=Augmentation(
+        stretch=1.25, noise_share=0.15, outlier_share=0.1, crop_share=0.05, density_share=0.1
+    ),
+)
+
+PRESETS: dict[str, TrainConfig] = {"cpu": _CPU, "paper": _PAPER} | {
+    letter: replace(_PAPER if letter in "DE" else _CONSTANT, preset=letter, model=model_preset(letter))
+    for letter in SETTINGS
+}
+
+
+def preset(name: str, **changes: Any) -> TrainConfig:
+    """A named training with some values changed: ``preset("cpu", data="shapes", out="runs/shapes")``."""
+    if name not in PRESETS:
+        raise ConfigError(f"no training preset is called {name!r}; there are {', '.join(PRESETS)}")
+    try:
+        return replace(PRESETS[name], **changes)
+    except TypeError as error:
+        raise ConfigError(f"a training has no such value: {error}") from error

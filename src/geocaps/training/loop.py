@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from geocaps.errors import GeocapsError, TrainingError
+from geocaps.geometry.se3 import concatenate as concatenate_poses
+from geocaps.model.capsules import Capsules
 from geocaps.model.checkpoint import save_checkpoint
-from geocaps.training.config import STAGES, TrainConfig
-from geocaps.training.data import Batches, open_data
+from geocaps.training.batches import Batches, fitted_batches, open_data, pieces_of, random_stream
+from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
-from geocaps.training.gradients import StepGradients, fitted_batches, pieces_of
-from geocaps.training.memory import keep_freed_memory
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
-from geocaps.training.run import RunState, StopSignal, begun, card, resumed, training_state
-from geocaps.training.schedule import learning_rate, noise_degrees
-from geocaps.training.stages import StageLoss
-from geocaps.training.validation import Validation
+from geocaps.training.run import RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
+from geocaps.training.stage import Stage, Validation, pictured, stage_of
 
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""
@@ -105,46 +105,50 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
                 saved = training_state(config, state, dataset.fingerprint, optimizer.state_dict())
             save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
 
-    def validate() -> None:
+    def validate(stage: Stage) -> None:
         """Measures, and keeps the best; only the writer does, the others wait for it in the next step."""
         if world.is_writer:
-            figures = validation.figures(model, state.stage, world.device)
+            model.eval()
+            with torch.no_grad():
+                figures = stage.figures(validation, world.device)
+                pictures = pictured(validation, stage, world.device)
+            model.train()
             state.figures[state.stage] = figures
-            monitor.validation(state.step, figures, validation.pictures(model, state.stage, world.device))
+            monitor.validation(state.step, figures, pictures)
             figure = figures[config.stage_config(state.stage).best_by]
             if chooses and (state.best is None or figure < state.best):
                 state.best = figure
                 save("best")
 
-    for stage in config.stages[config.stages.index(state.stage) :]:
-        if stage != state.stage:
-            state, optimizer_state = state.next_stage(stage), None
-        settings = config.stage_config(stage)
-        reuse = config.objective.reuse if stage == "object" else 1
+    for name in config.stages[config.stages.index(state.stage) :]:
+        if name != state.stage:
+            state, optimizer_state = state.next_stage(name), None
+        settings = config.stage_config(name)
+        reuse = config.reuse(name)
         pieces = pieces_of(settings.batch // reuse, settings.accumulate, world.size)
-        loss = StageLoss(model, stage, config.objective)
-        optimizer = torch.optim.Adam(loss.trained(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        averaged = world.wrap(loss)
+        stage = stage_of(name, model, config)
+        optimizer = torch.optim.Adam(stage.trained(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        averaged = world.wrap(stage)
         batches = Batches(
             dataset,
             points=config.model.points,
-            views=loss.views,
+            samplings=stage.samplings,
             batch=settings.batch // reuse,
             pieces=pieces,
-            augmentation=config.augmentation(stage),
-            key=(config.seed, STAGES.index(stage)),
+            augmentation=config.augmentation(name),
+            key=(config.seed, STAGES.index(name)),
         )
-        step_gradients = StepGradients(loss, averaged, batches, world, reuse=reuse)
+        step_gradients = StepGradients(stage, averaged, batches, world, reuse=reuse)
 
         if state.steps == 0:
-            monitor.begin(stage, 0, settings.steps if config.budget is None else None)
+            monitor.begin(name, 0, settings.steps if config.budget is None else None)
             state.steps, state.validate_every = settings.steps, max(1, settings.steps // config.validations)
             before = time.monotonic()
-            validate()
+            validate(stage)
             validation_seconds = time.monotonic() - before
             if config.budget is not None:
                 step_seconds = step_gradients.seconds(limit=_TIMING_SHARE * config.budget)
-                share = PARTS_SHARE if stage == "parts" and config.stage == "all" else 1.0
+                share = PARTS_SHARE if name == "parts" and config.stage == "all" else 1.0
                 left = share * config.budget - (time.monotonic() - clock)
                 state.steps, state.validate_every = world.agreed(
                     fitted_steps(left, step_seconds, validation_seconds, config.validations)
@@ -154,18 +158,18 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
         elif optimizer_state is not None:
             optimizer.load_state_dict(optimizer_state)
         settings = settings.fitted(state.steps)
-        monitor.begin(stage, state.step, state.steps)
+        monitor.begin(name, state.step, state.steps)
 
         while state.step < state.steps:
             started = time.perf_counter()
             rate = learning_rate(settings, state.step)
-            noise = noise_degrees(config.objective, state.step, state.steps)
+            share = state.step / state.steps
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
             with _explained(state, step_gradients, config):
-                record = step_gradients(state.step, noise)
-            norm = float(nn.utils.clip_grad_norm_(loss.trained(), settings.clip or math.inf))
+                record = step_gradients(state.step, share)
+            norm = float(nn.utils.clip_grad_norm_(stage.trained(), settings.clip or math.inf))
             _require_sound(record["loss"], norm, state, step_gradients, config, world)
             optimizer.step()
             state.step += 1
@@ -173,26 +177,36 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             seconds = time.perf_counter() - started
             record |= {"learning_rate": rate, "gradient_norm": norm, "seconds": seconds}
             record["objects_per_second"] = settings.batch / seconds
-            if stage == "object":
+            if (noise := stage.noise_degrees(share)) is not None:
                 record["noise_degrees"] = noise
             state.elapsed = time.monotonic() - clock
             monitor.step(state.step, record, log=state.step % config.log_every == 0)
             if state.step % state.validate_every == 0 or state.step == state.steps:
                 with _explained(state, step_gradients, config):
-                    validate()
+                    validate(stage)
             stopping = world.any(stop.asked)
             if stopping or state.step % config.save_every == 0 or state.step == state.steps:
                 save("last", optimizer)
             if stopping and state.step < state.steps:
                 raise TrainingError(
-                    f"stopped as asked at step {state.step} of {state.steps} of stage {stage}; everything is in {out}: "
+                    f"stopped as asked at step {state.step} of {state.steps} of stage {name}; everything is in {out}: "
                     f"continue with  geocaps train --out {out} --resume"
                 )
-        if stage == "parts":
+        if name == "parts":
             save("parts")
     last, best = out / "last", out / "best" if chooses else None
     monitor.say(f"done: {last}" + (f" and {best}" if best else ""))
     return TrainResult(out, state.steps, state.figures, last, best, held)
+
+
+def learning_rate(stage: StageConfig, step: int) -> float:
+    """Linear warm-up, then the paper's step decays or half a cosine down to a hundredth."""
+    if step < stage.warmup:
+        return stage.learning_rate * (step + 1) / stage.warmup
+    if stage.schedule == "decay":
+        return stage.learning_rate * stage.decay_factor ** sum(step >= at for at in stage.decay_at)
+    progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
+    return stage.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def fitted_steps(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
@@ -234,3 +248,108 @@ def _require_sound(
     state.smooth_loss = loss if state.smooth_loss is None else 0.9 * state.smooth_loss + 0.1 * loss
     if world.any(state.smooth_loss > _DIVERGED * state.start_loss):
         raise TrainingError(f"the loss grew from {state.start_loss:.4g} to {state.smooth_loss:.4g} {where}")
+
+
+# ── one step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SPACING = 8
+"""Steps between two uses of the same draw, so that neighbouring steps share no object."""
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Some objects of a batch: their samplings and, in the object stage, the decompositions of these."""
+
+    points: Float[Tensor, "b v n 3"]
+    parts: Capsules | None
+    object_ids: tuple[str, ...]
+
+
+class StepGradients:
+    """Forward and backward of this process's pieces of one step; the time is split as it goes.
+
+    With ``reuse`` a step takes its objects from so many draws, of which only the newest is made in that step: draw d
+    is seen in the steps d, d - SPACING, d - 2·SPACING, …, each time beside others, and then never again. Which draws a
+    step sees follows from the step alone, so there is nothing to save: a resumed run makes those it lacks.
+    """
+
+    def __init__(self, stage: Stage, averaged: nn.Module, batches: Batches, world: World, *, reuse: int = 1) -> None:
+        self.stage, self.averaged, self.batches, self.world, self.reuse = stage, averaged, batches, world, reuse
+        self.mine = range(world.rank, batches.pieces, world.size)
+        self.object_ids: tuple[str, ...] = ()
+        self._pool: dict[tuple[int, int], _Draw] = {}
+        self._data_seconds = self._parts_seconds = 0.0
+
+    def __call__(self, step: int, share: float) -> dict[str, float]:
+        """Leaves gradients averaged over all pieces; gives the terms' means and the shares of time."""
+        sums: dict[str, Tensor] = {}
+        started = time.perf_counter()
+        self._data_seconds = self._parts_seconds = 0.0
+        self.object_ids = ()
+        for piece in self.mine:
+            seen = self._drawn(step, piece)
+            self.object_ids += seen.object_ids
+            generator = random_stream(*self.batches.key, 2, step, piece)
+            with self._averaging(piece == self.mine[-1]):
+                terms = self.averaged(seen.points, seen.parts, share, generator)
+                (terms["loss"] / len(self.mine)).backward()
+            for name, term in terms.items():
+                sums[name] = sums.get(name, torch.zeros_like(term)) + term.detach() / len(self.mine)
+        record = self.world.mean({name: float(term) for name, term in sums.items()})
+        whole = time.perf_counter() - started
+        record["data_share"] = self._data_seconds / whole
+        if self.stage.name == "object":
+            record["parts_share"] = self._parts_seconds / whole
+        return record
+
+    def _drawn(self, step: int, piece: int) -> _Draw:
+        """The objects of one piece: the oldest draw is used for the last time, the newest for the first."""
+        draws = []
+        for number in range(step, step + self.reuse * SPACING, SPACING):
+            if (number, piece) not in self._pool:
+                self._pool[number, piece] = self._fresh(number, piece)
+            draws.append(self._pool[number, piece])
+        del self._pool[step, piece]
+        parts = [draw.parts for draw in draws if draw.parts is not None]
+        return _Draw(
+            torch.cat([draw.points for draw in draws]),
+            concatenate(parts) if parts else None,
+            tuple(name for draw in draws for name in draw.object_ids),
+        )
+
+    def _fresh(self, number: int, piece: int) -> _Draw:
+        before = time.perf_counter()
+        batch = self.batches.piece(number, piece)
+        points = batch.points.to(self.world.device)
+        between = time.perf_counter()
+        parts = self.stage.decompose(points, random_stream(*self.batches.key, 3, number, piece))
+        self._data_seconds += between - before
+        self._parts_seconds += time.perf_counter() - between
+        return _Draw(points, parts, batch.object_ids)
+
+    def _averaging(self, last: bool) -> AbstractContextManager[None]:
+        """Processes average once a step: with the last piece."""
+        if isinstance(self.averaged, DistributedDataParallel) and not last:
+            return self.averaged.no_sync()
+        return nullcontext()
+
+    def seconds(self, limit: float, tries: int = 4) -> float:
+        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight.
+
+        Of slow steps only one is timed: past ``limit`` seconds there is no second.
+        """
+        began = time.monotonic()
+        self(0, 0.0)
+        started, timed = time.monotonic(), 0
+        while timed == 0 or (timed < tries and self.world.agreed(time.monotonic() - began < limit)):
+            timed += 1
+            self(timed * SPACING, 0.0)  # as in the long run: all draws but the newest are there
+        taken = (time.monotonic() - started) / timed
+        self.stage.zero_grad(set_to_none=True)
+        self._pool.clear()
+        return taken
+
+
+def concatenate(capsules: Sequence[Capsules]) -> Capsules:
+    """One batch of several."""
+    return Capsules(concatenate_poses([one.pose for one in capsules]), torch.cat([one.feature for one in capsules]))

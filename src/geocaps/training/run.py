@@ -1,8 +1,11 @@
-"""A run's own state: how far it is, what it promised, and whether what is resumed is what was begun."""
+"""State of a run: how far it is, what it promised, and whether what is resumed is what was begun."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import platform
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -14,7 +17,7 @@ from typing import Any
 import torch
 
 from geocaps.data import PointDataset
-from geocaps.errors import CheckpointError, ConfigError
+from geocaps.errors import CheckpointError, ConfigError, UsageError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
 from geocaps.model.config import ModelConfig
@@ -116,7 +119,9 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
     try:
         Path(config.out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"cannot make the folder {config.out}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot make the folder {config.out}: {error.strerror or error}; choose another one"
+        ) from error
     return model
 
 
@@ -173,3 +178,33 @@ class StopSignal:
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before = {}
+
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_LARGE = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc's allocator to keep what is freed: fresh pages cost more than the arithmetic on them.
+
+    False where the C library is another one.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    settings = ((_M_MMAP_THRESHOLD, _LARGE), (_M_TRIM_THRESHOLD, _LARGE), (_M_TOP_PAD, 1 << 26))
+    return all(mallopt(option, value) == 1 for option, value in settings)
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """``90m``, ``5400s``, ``1.5h`` or ``1h30m`` in seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ConfigError(f"a budget is a time such as 90m, 5400s or 1h30m, not {text!r}")
+    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if total <= 0:
+        raise ConfigError(f"a budget must be longer than nothing, not {text!r}")
+    return total

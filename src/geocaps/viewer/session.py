@@ -1,34 +1,195 @@
-"""The object that one browser looks at: its turn, its capsules and what the person changed. Knows no browser."""
+"""One object as one browser sees it: its rotation, its capsules, the steps to them, and edits. Needs no browser."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
+from geocaps import datasets
+from geocaps.apps.drawing import part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.blocks import grid_triangles
 from geocaps.model.capsules import Capsules
+from geocaps.model.object import AgreeingObject
+from geocaps.model.object_paper import random_starts
+from geocaps.model.parts import PointsToParts
+from geocaps.model.routing import route
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.picture import Picture
-from geocaps.viewer.principal import Principal
-from geocaps.viewer.trace import RoutingStep, VotingStep, routing_steps, voting_steps
 
 Angles = tuple[float, float, float]
 """Degrees about x, then y, then z (fixed axes)."""
 UPRIGHT: Angles = (0.0, 0.0, 0.0)
+DIRECTIONS = 4
+"""Principal directions of the object feature that can be edited."""
+_PER_CLASS = 2
+_REACH = 0.04
+"""Largest distance, in radii of the object, between a click and the point that it means."""
+
+
+# ── the algorithms step by step, by the model's own public methods ────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class RoutingStep:
+    """Part capsules ``[j]`` after some iterations of Algorithm 1, and the part whose surface explains each point."""
+
+    parts: Capsules
+    labels: Int[Tensor, "n"]
+    surfaces: Float[Tensor, "j m 3"]
+
+
+@dataclass(frozen=True)
+class VotingStep:
+    """Viewpoints ``[s]`` after some votes of Algorithm 2."""
+
+    viewpoints: Pose
+    probability: Float[Tensor, "s"] | None
+    """Of each start to be the canonical one; None where the model does not score starts."""
+
+    def degrees_to(self, pose: Pose) -> Float[Tensor, "s"]:
+        return torch.rad2deg(self.viewpoints.angle_to(pose))
+
+
+@torch.no_grad()
+def routing_steps(network: GeometricCapsuleAutoencoder, points: Float[Tensor, "n 3"]) -> list[RoutingStep]:
+    """Iterations 0 … T: where parts start, then decode → route → encode. The last is what ``encode`` returns."""
+    layer = network.parts
+    start = layer.initial(points[None])
+    batch, steps = points[None].to(start.feature), []
+    for state in layer.iterate(batch, start):
+        labels, surfaces = _explained(layer, batch, state.capsules)
+        steps.append(RoutingStep(state.capsules[0], labels[0], surfaces[0]))
+    return steps
+
+
+def _explained(
+    layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Capsules
+) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b j m 3"]]:
+    """The part whose surface explains each point, and the surfaces."""
+    surfaces = layer.decode(parts)
+    return route(points, surfaces, layer.decoder.log_sigma(parts.feature, layer.config.log_sigma)).labels(), surfaces
+
+
+@torch.no_grad()
+def voting_steps(
+    network: GeometricCapsuleAutoencoder, points: Float[Tensor, "n 3"], parts: Capsules, random: int, seed: int
+) -> list[VotingStep]:
+    """Votes 0 … T from several starts: those of the model, or (``random`` of them) the paper's random ones.
+
+    Every start is led to the end here; ``encode`` drops the improbable ones after the first vote.
+    """
+    layer, batch = network.object, points[None].to(parts.feature)
+    generator = torch.Generator().manual_seed(seed)
+    viewpoints = random_starts(batch, random, generator) if random else layer.starts(batch)
+    probability = None
+    if isinstance(layer, AgreeingObject):
+        probability = layer.scored_votes(batch, parts[None], viewpoints)[1].softmax(dim=1)[0]
+    steps = []
+    for vote in range(layer.config.voting_steps + 1):
+        steps.append(VotingStep(viewpoints[0], probability))
+        if vote < layer.config.voting_steps:
+            viewpoints = layer.votes(batch, parts[None], viewpoints)
+    return steps
+
+
+# ── what is drawn ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything that is drawn of an object, in one frame and in the model's units (radius 1)."""
+
+    points: Float[np.ndarray, "n 3"]
+    labels: Int[np.ndarray, "n"]
+    part_poses: Pose  # [j]
+    object_pose: Pose  # []
+    surfaces: Float[np.ndarray, "j m 3"]
+    object_surfaces: Float[np.ndarray, "j m 3"]
+    triangles: Int[np.ndarray, "t 3"]
+
+    def canonical(self) -> Picture:
+        """The same object in its canonical frame."""
+        frame = self.object_pose
+
+        def observed(points: np.ndarray) -> np.ndarray:
+            return frame.observe(torch.from_numpy(points).to(frame.wxyz)).numpy()
+
+        return replace(
+            self,
+            points=observed(self.points),
+            part_poses=self.part_poses.relative_to(frame),
+            object_pose=frame.relative_to(frame),
+            surfaces=observed(self.surfaces),
+            object_surfaces=observed(self.object_surfaces),
+        )
+
+    def colors(self) -> Float[np.ndarray, "n 3"]:
+        return part_colors(len(self.surfaces))[self.labels]
+
+    def part_under_ray(
+        self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
+    ) -> tuple[int, float] | None:
+        """The part that a ray meets first among the points and the decoded surfaces, and its distance; or nothing."""
+        count, size = self.surfaces.shape[:2]
+        places = np.concatenate([self.points, self.surfaces.reshape(-1, 3)])
+        parts = np.concatenate([self.labels, np.repeat(np.arange(count), size)])
+        unit = direction / np.linalg.norm(direction)
+        along = (places - origin) @ unit
+        aside = np.linalg.norm(places - origin - along[:, None] * unit, axis=1)
+        hit = (aside < _REACH) & (along > 0)
+        if not hit.any():
+            return None
+        nearest = int(np.where(hit, along, np.inf).argmin())
+        return int(parts[nearest]), float(along[nearest])
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The directions in which features differ most (unit vectors), and the standard deviation along each."""
+
+    directions: Float[Tensor, "k d"]
+    deviations: Float[Tensor, "k"]
+
+    @classmethod
+    def of_features(cls, features: Float[Tensor, "m d"], count: int) -> Principal:
+        centred = (features - features.mean(dim=0)).double()
+        _, singular, directions = torch.linalg.svd(centred, full_matrices=False)
+        deviations = singular[:count] / max(len(features) - 1, 1) ** 0.5
+        return cls(directions[:count].to(features), deviations.to(features))
+
+    @classmethod
+    def of_embedded_objects(cls, model: Model) -> Principal:
+        """From two objects of each embedded class."""
+        shapes = datasets.load("shapes")
+        per_class = len(shapes) // len(shapes.class_names)
+        chosen = [k * per_class + i for k in range(len(shapes.class_names)) for i in range(_PER_CLASS)]
+        # Half of the model's points are enough for a direction, and halve the wait.
+        size = max(model.config.points // 2, model.config.parts.parts)
+        clouds = torch.stack([shapes.points(index)[:size] for index in chosen])
+        return cls.of_features(model.encode_many(clouds).parse.object.feature, DIRECTIONS)
+
+    def moved(self, feature: Float[Tensor, "d"], amounts: Float[Tensor, "k"]) -> Float[Tensor, "d"]:
+        """The feature, moved by some standard deviations along each direction."""
+        return feature + (amounts * self.deviations) @ self.directions
+
+
+# ── the object and its edits ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Turned:
-    """A cloud turned about its centre by known angles, with its capsules."""
+    """A cloud rotated about its centre by known angles, with its capsules."""
 
     def __init__(self, model: Model, cloud: ShownCloud, angles: Angles) -> None:
         self.model, self.cloud, self.angles = model, cloud, angles
@@ -36,7 +197,7 @@ class Turned:
         center = cloud.points.astype(np.float64).mean(axis=0)
         self.turn = Similarity(rotation, center - rotation @ center)
         moved = (cloud.points - center) @ rotation.T + center
-        # Unturned, the very numbers of the file.
+        # Upright, exactly the numbers of the file.
         self.points = cloud.points if angles == UPRIGHT else moved.astype(cloud.points.dtype)
         started = time.perf_counter()
         self.encoding: Encoding = model.encode(self.points)
@@ -56,7 +217,7 @@ class Turned:
     def local_points(self) -> Float[np.ndarray, "n 3"]:
         """All points, in the model's frame."""
         own = self.encoding.normalization
-        return ((self.points - own.center[0].numpy()) / own.scale[0].item()).astype(np.float32)
+        return ((self.points - own.translation) / own.scale).astype(np.float32)
 
     @cached_property
     def model_points(self) -> Float[Tensor, "m 3"]:
@@ -70,15 +231,41 @@ class Turned:
     def voting(self, random: int, seed: int) -> list[VotingStep]:
         return voting_steps(self.model.network, self.model_points, self.parts, random, seed)
 
+    def shown(self) -> ShownCloud:
+        return ShownCloud(self.cloud.name, self.points, self.cloud.total)
+
+    def record(self) -> dict[str, Any]:
+        """The capsules of the object in this rotation, in the user's coordinates."""
+        encoding = self.encoding
+        return {
+            "name": self.cloud.name,
+            "points": len(self.points),
+            "points_in_file": self.cloud.total,
+            "turn": pose_record(self.turn),
+            "pose": pose_record(encoding.pose),
+            "confidence": encoding.confidence,
+            "feature": encoding.feature.tolist(),
+            "alternatives": [
+                {**pose_record(one.pose), "probability": one.probability} for one in encoding.alternatives
+            ],
+            "parts": [
+                {
+                    **pose_record(encoding.parts.pose[j]),
+                    "feature": encoding.parts.feature[j].tolist(),
+                    "points": int((self.labels == j).sum()),
+                }
+                for j in range(len(encoding.parts))
+            ],
+            "labels": self.labels.tolist(),
+        }
+
 
 class ObjectSession:
-    """The object mode of one browser."""
+    """The object mode of one browser: ``still`` is the object as it was opened, ``now`` the same object rotated."""
 
     def __init__(self, model: Model, cloud: ShownCloud, generator: torch.Generator) -> None:
         self.model, self.generator = model, generator
         self.open(cloud)
-
-    # ── the object and its turn ───────────────────────────────────────────────────────────────────────────────────
 
     def open(self, cloud: ShownCloud) -> None:
         """Show another cloud. When it cannot be encoded, what was shown before stays."""
@@ -97,63 +284,58 @@ class ObjectSession:
 
     @property
     def rotation_error(self) -> float:
-        """Angle, in degrees, between the pose found and the unturned one turned by the known angles."""
+        """Angle, in degrees, between the pose found and the upright one rotated by the known angles."""
         expected = self.now.turn @ self.still.encoding.pose
         return float(np.degrees(self.now.encoding.pose.angle_to(expected)))
 
     @property
     def canonical_motion(self) -> float:
         """Root mean square motion of the canonical points since the object was opened, in radii of the object."""
-        scale = self.still.encoding.normalization.scale.item()
+        scale = float(self.still.encoding.normalization.scale)
         moved = self.now.encoding.canonical() - self.still.encoding.canonical()
         return float(np.sqrt((moved**2).sum(axis=-1).mean())) / scale
-
-    # ── what the person changes ───────────────────────────────────────────────────────────────────────────────────
 
     def reset_edits(self) -> None:
         self.part_changes: dict[int, Tensor] = {}
         self.object_amounts: Tensor | None = None
 
     def part_feature(self, part: int) -> Float[Tensor, "d"]:
-        """A part's feature as found, with what was changed added."""
-        feature = self.now.parts.feature[part]
-        return feature + self.part_changes[part] if part in self.part_changes else feature
+        """A part's feature as found, plus its edit."""
+        return self.now.parts.feature[part] + self.part_changes.get(part, torch.zeros(()))
 
     def set_part_feature(self, part: int, values: list[float]) -> None:
         self.part_changes[part] = torch.tensor(values) - self.now.parts.feature[part]
 
     def feature_reach(self) -> float:
-        """How far a slider of a part feature goes: half as far again as any value that this object has."""
+        """Range of a slider of a part feature: 1.5 times the largest value of this object."""
         return max(1.5 * float(self.still.parts.feature.abs().max()), 1e-3)
 
     @torch.no_grad()
     def picture(self, principal: Principal | None = None, step: int | None = None) -> Picture:
-        """The turned object as it is drawn: edits applied, or the state after ``step`` iterations of the routing."""
+        """The rotated object as it is drawn: with its edits, or in the state after ``step`` routing iterations."""
         now, network = self.now, self.model.network
         parts, labels = now.parts, now.labels
         if step is not None and step < len(now.routing) - 1:
             parts = now.routing[step].parts
-            labels = self._labels_at(step)
-        feature = torch.stack(
-            [parts.feature[j] + self.part_changes.get(j, torch.zeros(())) for j in range(len(parts.feature))]
-        )
+            points = torch.from_numpy(now.local_points)[None]
+            labels = _explained(network.parts, points, parts[None])[0][0].numpy()
+        feature = parts.feature.clone()
+        for part, change in self.part_changes.items():
+            feature[part] += change
         surfaces = network.parts.decode(Capsules(parts.pose, feature)[None])[0]
         whole = now.object
         if principal is not None and self.object_amounts is not None:
             whole = Capsules(whole.pose, principal.moved(whole.feature, self.object_amounts))
-        decoded = network.reconstruct(whole[None])[0]
         return Picture(
             points=now.local_points,
             labels=labels,
             part_poses=parts.pose,
             object_pose=now.object.pose,
             surfaces=surfaces.numpy(),
-            object_surfaces=decoded.numpy(),
+            object_surfaces=network.reconstruct(whole[None])[0].numpy(),
             triangles=grid_triangles(round(surfaces.shape[1] ** 0.5)).numpy(),
         )
 
-    def _labels_at(self, step: int) -> np.ndarray:
-        """All shown points routed by the surfaces of an earlier iteration."""
-        layer = self.model.network.parts
-        points = torch.from_numpy(self.now.local_points)[None]
-        return layer.route(points, self.now.routing[step].parts[None]).labels()[0].numpy()
+
+def pose_record(pose: Pose | Similarity) -> dict[str, list[float]]:
+    return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}

@@ -1,4 +1,4 @@
-"""Batches: which objects a step sees, from which samplings, and how they are changed.
+"""Batches: the objects that a step sees, their samplings, and how they are changed.
 
 Everything follows from the seed, the step and the object: a resumed run, and any number of processes, see the same.
 """
@@ -6,7 +6,8 @@ Everything follows from the seed, the step and the object: a resumed run, and an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from geocaps.data import EMBEDDED, PointDataset, concat, corruption, fault_of, load
-from geocaps.errors import ConfigError, DatasetError, GeocapsError
+from geocaps.errors import ConfigError, DatasetError, GeocapsError, UsageError
 from geocaps.geometry.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
-from geocaps.training.schedule import random_stream
 
 _HOLD_OUT = 10
 """A source without a validation split lends every so-manieth object to validation."""
@@ -67,7 +67,7 @@ def _train_and_validation(dataset: PointDataset, split: str) -> tuple[PointDatas
 
 @dataclass(frozen=True)
 class Batch:
-    """Clouds of some objects, ``views`` samplings each, in the model's frame, and the objects' names."""
+    """Clouds of some objects, ``samplings`` samplings each, in the model's frame, and the objects' names."""
 
     points: Float[Tensor, "b v n 3"]
     object_ids: tuple[str, ...]
@@ -81,7 +81,7 @@ class Batches:
         dataset: PointDataset,
         *,
         points: int,
-        views: int,
+        samplings: int,
         batch: int,
         pieces: int,
         augmentation: Augmentation,
@@ -92,7 +92,7 @@ class Batches:
                 f"a batch of {batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}: "
                 f"choose a batch of {len(dataset)} or fewer (--batch)"
             )
-        self.dataset, self.points, self.views, self.batch, self.pieces = dataset, points, views, batch, pieces
+        self.dataset, self.points, self.samplings, self.batch, self.pieces = dataset, points, samplings, batch, pieces
         self.augmentation, self.key = augmentation, key
         self._orders: dict[int, np.ndarray] = {}
 
@@ -117,22 +117,22 @@ class Batches:
 
     def _object(self, index: int, step: int) -> Float[Tensor, "v n 3"]:
         generator = random_stream(*self.key, 1, step, index)
-        return augmented_samplings(self.dataset, index, self.points, self.views, self.augmentation, generator)
+        return augmented_samplings(self.dataset, index, self.points, self.samplings, self.augmentation, generator)
 
 
 def augmented_samplings(
     dataset: PointDataset,
     index: int,
     count: int,
-    views: int,
+    samplings: int,
     augmentation: Augmentation,
     generator: torch.Generator,
 ) -> Float[Tensor, "v n 3"]:
     """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own."""
-    spoil = [_drawn(augmentation, generator) for _ in range(views)]
+    spoil = [_drawn(augmentation, generator) for _ in range(samplings)]
     crops = any(one.keep < 1 for one in spoil)
     drawn = math.ceil(count / augmentation.crop_keep) if crops else count
-    clouds = unit_sphere(dataset, index, dataset.samplings(index, drawn, views, generator))
+    clouds = unit_sphere(dataset, index, dataset.samplings(index, drawn, samplings, generator))
     if augmentation.stretch > 1:
         exponent = torch.rand(3, generator=generator) * 2 - 1
         clouds = clouds * augmentation.stretch**exponent
@@ -185,3 +185,49 @@ def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
         keep=augmentation.crop_keep + strength[2] * (1 - augmentation.crop_keep) if crop else 1.0,
         density=strength[3] * augmentation.density_strength if happens[3] < augmentation.density_share else 0.0,
     )
+
+
+def random_stream(*key: int) -> torch.Generator:
+    """A generator that depends on the key alone, so a resumed or a distributed run draws what one run would."""
+    words = np.random.SeedSequence(list(key)).generate_state(2)
+    return torch.Generator().manual_seed((int(words[0]) << 31) ^ int(words[1]))
+
+
+def pieces_of(batch: int, accumulate: int, processes: int) -> int:
+    """In how many pieces a batch is worked through: at least one for each process."""
+    pieces = max(accumulate, processes)
+    if pieces % processes or batch % pieces:
+        raise ConfigError(
+            f"a batch of {batch} in {pieces} pieces cannot be shared evenly by {processes} processes: "
+            "choose a batch (--batch) that they divide"
+        )
+    return pieces
+
+
+def fitted_batches(
+    config: TrainConfig, dataset: PointDataset, processes: int, *, reduce: bool
+) -> tuple[TrainConfig, list[str]]:
+    """The training with batches that can be drawn from the data and shared by the processes, for all its stages.
+
+    A batch that is too large is made the largest that fits, and a sentence says so; without ``reduce`` it is refused.
+    """
+    said = []
+    for stage in config.stages:
+        settings = config.stage_config(stage)
+        reuse = config.reuse(stage)
+        if settings.batch // reuse > len(dataset):
+            unit = math.lcm(settings.accumulate, max(settings.accumulate, processes))
+            largest = len(dataset) // unit * unit * reuse
+            too_large = f"a batch of {settings.batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}"
+            if not largest:
+                raise ConfigError(f"{too_large}, nor can one that {unit} processes or pieces share: use fewer of them")
+            if not reduce:
+                raise UsageError(f"{too_large}: give --batch {largest} or less, or leave --batch out for one that fits")
+            said.append(
+                f"stage {stage}: a batch of {largest} objects, not {settings.batch}: the data have {len(dataset)}"
+            )
+            settings = replace(settings, batch=largest)
+            changed: dict[str, Any] = {stage: settings}
+            config = replace(config, **changed)
+        pieces_of(settings.batch // reuse, settings.accumulate, processes)
+    return config, said

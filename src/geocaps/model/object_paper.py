@@ -1,0 +1,144 @@
+"""PartsToObject as in the paper (section 3.4): Algorithm 2, equation 3 and the settings of Table 1, line by line.
+
+Setting A has one view, B two, C four; D lets the viewpoints' noise grow to 180° in training, E votes three times. The
+rotation starts at random, so an object may be looked at in several trials: the one whose decoded object explains the
+points best is chosen (section 4.2).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.se3 import Pose
+from geocaps.model.blocks import ParallelDecoders, embedding, projection, start_at_identity
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Perception, agree, perturbed_viewpoints, vote_pose
+from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
+from geocaps.model.losses import Terms, chamfer, part_regression
+from geocaps.model.parts import PointsToParts
+
+MISFIT_SCALE = 1e-3
+"""Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""
+
+
+class PartsVote(nn.Module):
+    """Q or F: ``project(maxpool_j embed(v_j | z))``, embedded from the relative pose and the feature side by side."""
+
+    def __init__(self, config: PaperObjectConfig, part_feature: int, outputs: int) -> None:
+        super().__init__()
+        self.embed = embedding(part_feature + 7, config.width, config.blocks)
+        self.project = projection(config.width, config.width, config.blocks, outputs)
+
+    def forward(self, parts: Capsules, viewpoints: Pose) -> Float[Tensor, "b k outputs"]:
+        """Part capsules ``[b, j]`` from viewpoints ``[b, k]``."""
+        seen = parts[:, None].observed_from(viewpoints[:, :, None])
+        pose = seen.pose.vector()
+        feature = seen.feature.expand(*pose.shape[:-1], -1)
+        return self.project(self.embed(torch.cat([pose, feature], dim=-1)).amax(dim=-2))
+
+
+class PaperObject(nn.Module):
+    """The second layer of the paper: voting networks Q and F, and the J part decoders G."""
+
+    def __init__(self, config: PaperObjectConfig, parts: PartsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.pose_network = PartsVote(config, parts.feature, 7)
+        self.feature_network = PartsVote(config, parts.feature, config.feature)
+        self.decoder = ParallelDecoders(
+            parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
+        )
+        start_at_identity(self.pose_network.project)
+
+    # ── Algorithm 2 ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def starts(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None, count: int = 1) -> Pose:
+        """Line 2: ``h_q ← random pose``; without a generator always the same."""
+        return random_starts(points, count, generator or torch.Generator().manual_seed(0))
+
+    def loss(
+        self,
+        layer: PointsToParts,
+        points: Float[Tensor, "b n 3"],
+        parts: Capsules,
+        weights: PaperWeights,
+        noise_degrees: float,
+        generator: torch.Generator,
+        target_points: int | None = None,
+    ) -> Terms:
+        """Lines 2–14 from V ``[b, j]`` (line 1): the terms of equation 4, each ``[b]``, unweighted.
+
+        No more than ``target_points`` evenly chosen points are refined and compared with (all, as in the paper, if
+        None). A term of weight 0 is not computed.
+        """
+        viewpoints = perturbed_viewpoints(  # line 4
+            self.starts(points, generator)[:, 0],
+            self.config.views,
+            math.radians(noise_degrees),
+            NOISE_TRANSLATION,
+            generator,
+        )
+        capsule = agree(  # lines 5–10
+            viewpoints,
+            lambda z: self.pose_network(parts, z),
+            lambda z: self.feature_network(parts, z),
+            steps=self.config.voting_steps,
+            generator=generator,
+        )
+        return self.reconstruction(layer, points, capsule, weights, generator, target_points)
+
+    def reconstruction(
+        self,
+        layer: PointsToParts,
+        points: Float[Tensor, "b n 3"],
+        capsule: Capsules,
+        weights: PaperWeights,
+        generator: torch.Generator,
+        target_points: int | None = None,
+    ) -> Terms:
+        """Lines 11–14 from the object capsule: decode U, refine it to the targets T, decode U to points Y."""
+        decoded = self.decode(capsule)  # lines 11, 12
+        seen = points if target_points is None else points[:, evenly(target_points, points.shape[1])]
+        terms: Terms = {}
+        if weights.part:
+            with torch.no_grad():
+                refined = layer(seen, decoded.detach())  # line 13: T ← PointsToParts(X, U, 3)
+            terms["part"] = part_regression(decoded, refined.capsules, refined.routing.reached())
+        if weights.chamfer:
+            terms["chamfer"] = chamfer(seen, layer.decode(decoded, generator).flatten(1, 2))  # line 14: Y
+        return terms
+
+    def decode(self, capsule: Capsules) -> Capsules:
+        """Equation 3 and lines 11–12: ``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``."""
+        out = self.decoder(capsule.feature)
+        return Capsules(Pose.from_network(out[..., :7]), out[..., 7:]).placed_at(capsule.pose[:, None])
+
+    # ── inference ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def votes(self, points: Float[Tensor, "b n 3"], parts: Capsules, viewpoints: Pose) -> Pose:
+        """One vote of every viewpoint ``[b, s]``."""
+        return vote_pose(viewpoints, lambda z: self.pose_network(parts, z), 1)
+
+    def perceive(
+        self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Capsules, starts: Pose
+    ) -> Perception:
+        """Every start ``[b, s]`` led to the end; the one whose decoded object explains the points best is chosen."""
+        candidates = vote_pose(starts, lambda z: self.pose_network(parts, z), self.config.voting_steps)
+        percepts = self.feature_network(parts, candidates)
+        b, s = candidates.shape
+        flat = Capsules(candidates.map(lambda t: t.flatten(0, 1)), percepts.flatten(0, 1))
+        decoded = layer.decode(self.decode(flat)).flatten(1, 2)
+        misfit = chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)
+        probability = torch.softmax(-misfit / MISFIT_SCALE, dim=1)
+        rows, best = torch.arange(b, device=points.device), misfit.argmin(dim=1)
+        return Perception(Capsules(candidates[rows, best], percepts[rows, best]), candidates, probability)
+
+
+def random_starts(points: Float[Tensor, "b n 3"], count: int, generator: torch.Generator) -> Pose:
+    """Uniform rotations at the centroid: ``[b, count]``."""
+    rotations = Pose.random(len(points), count, generator=generator).wxyz.to(points)
+    return Pose(points.mean(dim=1, keepdim=True).expand(-1, count, -1), rotations)

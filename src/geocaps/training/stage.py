@@ -1,0 +1,263 @@
+"""Stages of a training as objects, and the figures on held-out objects that they are watched by.
+
+The full protocols are in ``geocaps.evaluation``; the figures here are their quick forms, the same clouds every time, to
+watch a training and to choose its best checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from geocaps.data import PointDataset
+from geocaps.geometry.se3 import Pose
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.capsules import Capsules
+from geocaps.model.losses import chamfer, weighted
+from geocaps.model.object import AgreeingObject
+from geocaps.model.object_paper import PaperObject
+from geocaps.training.batches import augmented_samplings, random_stream
+from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
+
+
+class Stage(nn.Module):
+    """What is trained, and on what. A module, so that DistributedDataParallel can wrap it."""
+
+    name: ClassVar[str]
+    samplings: ClassVar[int] = 1
+    """Independent samplings of each object that a step sees."""
+
+    def __init__(self, model: GeometricCapsuleAutoencoder, layer: nn.Module) -> None:
+        super().__init__()
+        self.model = model.requires_grad_(False)
+        layer.requires_grad_(True)
+
+    def trained(self) -> Iterator[nn.Parameter]:
+        return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules | None:
+        """Part capsules ``[m, v, j]`` that the loss needs of the first m objects, by the frozen first layer."""
+        raise NotImplementedError
+
+    def forward(
+        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
+        raise NotImplementedError
+
+    def noise_degrees(self, share: float) -> float | None:
+        """The largest perturbation of viewpoints, where it is worth a record."""
+        return None
+
+    def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
+        raise NotImplementedError
+
+    def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
+        """What the clouds are decoded to, for pictures."""
+        raise NotImplementedError
+
+
+class PartsStage(Stage):
+    """The first layer, by its Chamfer loss."""
+
+    name = "parts"
+
+    def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
+        super().__init__(model, model.parts)
+
+    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> None:
+        return None
+
+    def forward(
+        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        return {"loss": self.model.parts.loss(points[:, 0], generator).mean()}
+
+    def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
+        return validation.of_parts(self.model, device)
+
+    def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
+        return self.model.parts.decode(self.model.parts(points).capsules)
+
+
+class _SecondStage(Stage):
+    """What both object layers share: the first layer is frozen and decomposes the clouds."""
+
+    name = "object"
+
+    def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
+        super().__init__(model, model.object)
+
+    def _decomposed(self, points: Float[Tensor, "m v n 3"], generator: torch.Generator) -> Capsules:
+        flat = points.flatten(0, 1)
+        parts = self.model.parts(flat, self.model.parts.initial(flat, generator)).capsules
+        return parts.map(lambda tensor: tensor.unflatten(0, points.shape[:2]))
+
+    def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
+        return validation.of_object(self.model, device)
+
+    def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
+        return self.model.reconstruct(self.model.parse(points).object)
+
+
+class ObjectStage(_SecondStage):
+    """Our object layer: two samplings of each object must agree."""
+
+    samplings = 2
+
+    def __init__(self, model: GeometricCapsuleAutoencoder, objective: AgreementObjective) -> None:
+        super().__init__(model)
+        self.objective = objective
+        # Without its term the scale would never get a gradient, which DistributedDataParallel waits for.
+        self.layer.contrast_log_scale.requires_grad_(objective.weights.contrast > 0)
+
+    @property
+    def layer(self) -> AgreeingObject:
+        assert isinstance(self.model.object, AgreeingObject)
+        return self.model.object
+
+    @torch.no_grad()
+    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules:
+        return self._decomposed(points[: math.ceil(self.objective.decomposed * len(points))], generator)
+
+    def forward(
+        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        assert parts is not None
+        ours, noise = self.objective, self.objective.noise_degrees
+        terms = self.layer.loss(self.model.parts, points, parts, ours.weights, noise, generator, ours.target_points)
+        return weighted(terms, ours.weights)
+
+
+class PaperObjectStage(_SecondStage):
+    """The paper's object layer: Algorithm 2, with viewpoint noise that may grow."""
+
+    def __init__(self, model: GeometricCapsuleAutoencoder, objective: PaperObjective) -> None:
+        super().__init__(model)
+        self.objective = objective
+
+    @property
+    def layer(self) -> PaperObject:
+        assert isinstance(self.model.object, PaperObject)
+        return self.model.object
+
+    @torch.no_grad()
+    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules:
+        return self._decomposed(points, generator)
+
+    def noise_degrees(self, share: float) -> float:
+        return self.objective.noise_degrees(share)
+
+    def forward(
+        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        assert parts is not None
+        weights, target = self.objective.weights, self.objective.target_points
+        noise = self.noise_degrees(share)
+        terms = self.layer.loss(self.model.parts, points[:, 0], parts[:, 0], weights, noise, generator, target)
+        return weighted(terms, weights)
+
+
+def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig) -> Stage:
+    """The stage of a training by its name."""
+    if name == PartsStage.name:
+        return PartsStage(model)
+    if isinstance(config.objective, PaperObjective):
+        return PaperObjectStage(model, config.objective)
+    return ObjectStage(model, config.objective)
+
+
+# ── held-out objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+_CHUNK = 32
+PICTURED = 4
+PROTOCOLS = ("parts", "resampled")
+_STREAM = 20200
+"""Validation draws from its own stream, whatever the training's seed: figures of two trainings can be compared."""
+
+
+class Validation:
+    """Two samplings of each held-out object and fixed rotations."""
+
+    def __init__(self, dataset: PointDataset, objects: int, points: int) -> None:
+        count = min(objects, len(dataset))
+        chosen = np.arange(count) * len(dataset) // count
+        generator = random_stream(_STREAM)
+        clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator) for i in chosen]
+        self.first, self.second = torch.stack(clouds).unbind(1)
+        self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
+        self.uniform = Pose.random(count, generator=generator)
+
+    def of_parts(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
+        """``chamfer`` of the part capsules' surfaces."""
+        return _means(self._rows(lambda at: self._parts(model, self.first[at].to(device))))
+
+    def of_object(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
+        """``chamfer`` of the object capsule's surfaces, ``rotation_…`` (mean angle/π), ``top1_…`` of two protocols."""
+        found = self._rows(lambda at: self._object(model, device, at))
+        features = {name: found.pop(name) for name in ("feature", "feature_parts", "feature_resampled")}
+        ranks = {f"top1_{name}": top1(features[f"feature_{name}"], features["feature"]) for name in PROTOCOLS}
+        return _means(found) | ranks
+
+    def _rows(self, chunk: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
+        rows = [chunk(slice(at, at + _CHUNK)) for at in range(0, len(self.first), _CHUNK)]
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    def _parts(self, model: GeometricCapsuleAutoencoder, first: Float[Tensor, "b n 3"]) -> dict[str, Tensor]:
+        surface = model.parts.decode(model.parts(first).capsules)
+        return {"chamfer": chamfer(first, surface.flatten(1, 2)).cpu()}
+
+    def _object(self, model: GeometricCapsuleAutoencoder, device: torch.device, at: slice) -> dict[str, Tensor]:
+        first = self.first[at].to(device)
+        seen = model.parse(first)
+        turn = self.axis_angle[at].to(device)
+        turned = _turned(model, first, seen, turn)
+        other = self.uniform[at].to(device)
+        resampled = model.parse(other.apply(self.second[at].to(device)))
+        surface = model.reconstruct(seen.object)
+        values = {
+            "chamfer": chamfer(first, surface.flatten(1, 2)),
+            "rotation_parts": rotation_error(seen.object.pose, turned.object.pose, turn),
+            "rotation_resampled": rotation_error(seen.object.pose, resampled.object.pose, other),
+            "feature": seen.object.feature,
+            "feature_parts": turned.object.feature,
+            "feature_resampled": resampled.object.feature,
+        }
+        return {name: value.cpu() for name, value in values.items()}
+
+
+def _means(values: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value.mean()) for name, value in values.items()}
+
+
+def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, turn: Pose) -> Parse:
+    """The ``parts`` protocol: the same part capsules, their poses turned."""
+    points = turn.apply(points)
+    parts = Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature)
+    # Other draws than the first cloud's: a model with random starts (the paper's) must not get the same one twice.
+    return model.parse_parts(points, parts, torch.Generator().manual_seed(1))
+
+
+def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:
+    """Angle between the found rotation ``T_second ∘ T_first⁻¹`` and the true one, over π."""
+    return (second @ first.inverse()).angle_to(turn) / math.pi
+
+
+def top1(queries: Float[Tensor, "b d"], gallery: Float[Tensor, "b d"]) -> float:
+    """Share of the queries whose nearest feature in the gallery is their own object's."""
+    nearest = torch.cdist(queries, gallery, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
+    return float((nearest == torch.arange(len(queries))).float().mean())
+
+
+def pictured(validation: Validation, stage: Stage, device: torch.device) -> Float[Tensor, "2 o n 3"]:
+    """A few held-out clouds, and as many decoded points of each."""
+    points = validation.first[:PICTURED].to(device)
+    decoded = stage.surfaces(points).flatten(1, 2)
+    pick = torch.arange(points.shape[1], device=device) * decoded.shape[1] // points.shape[1]
+    return torch.stack([points, decoded[:, pick]])
