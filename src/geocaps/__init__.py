@@ -29,25 +29,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Alignment": "geocaps.apps.align.align",
-    "align": "geocaps.apps.align.align",
-    "Canonical": "geocaps.apps.canonical",
-    "canonical": "geocaps.apps.canonical",
-    "EncodedFiles": "geocaps.batch.encode_files",
-    "encode_files": "geocaps.batch.encode_files",
-    "Exported": "geocaps.apps.export",
-    "export_onnx": "geocaps.apps.export",
-    "Encoding": "geocaps.apps.encoding",
-    "Encodings": "geocaps.apps.encoding",
-    "Model": "geocaps.apps.encode",
-    "load": "geocaps.apps.encode",
-    "untrained": "geocaps.apps.encode",
-    "Decomposition": "geocaps.apps.parts",
-    "parts": "geocaps.apps.parts",
-    "Index": "geocaps.index",
-    "GeocapsError": "geocaps.errors",
-    "Pose": "geocaps.geometry.se3",
-    "Similarity": "geocaps.geometry.similarity",
+    "apps.align.align": ("Alignment", "align"),
+    "apps.canonical": ("Canonical", "canonical"),
+    "apps.encode": ("Model", "load", "untrained"),
+    "apps.encoding": ("Encoding", "Encodings"),
+    "apps.export": ("Exported", "export_onnx"),
+    "apps.parts": ("Decomposition", "parts"),
+    "batch.encode_files": ("EncodedFiles", "encode_files"),
+    "errors": ("GeocapsError",),
+    "geometry.se3": ("Pose",),
+    "geometry.similarity": ("Similarity",),
+    "index": ("Index",),
 }
 __all__ = [
     "Alignment",
@@ -77,8 +69,9 @@ def __getattr__(name: str) -> object:
     """Public names are imported when they are first used, so that ``geocaps --help`` does not wait for torch."""
     if name == "datasets":
         return importlib.import_module("geocaps.datasets")
-    if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"geocaps.{module}"), name)
     raise AttributeError(f"module 'geocaps' has no attribute {name!r}")
 
 

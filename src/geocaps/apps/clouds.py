@@ -12,7 +12,6 @@ from jaxtyping import Float, Float64
 
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
-from geocaps.io import finite_only, load_points, sample_surface
 from geocaps.model.config import MAX_COORDINATE
 
 MESH_POINTS = 4096
@@ -37,6 +36,8 @@ class Cloud:
 
 def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = False) -> Cloud:
     """One cloud, or one sentence that says why not; ``drop_invalid`` leaves points out that are NaN or infinite."""
+    from geocaps.io import finite_only, load_points  # readers of files are not needed to load weights
+
     vertices = faces = None
     if isinstance(source, Cloud):
         points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
@@ -121,6 +122,8 @@ def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Similarity:
 
 def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, int]:
     """Points of a mesh object, with its vertices and faces where it has any, and how many vertices were left out."""
+    from geocaps.io import finite_only, sample_surface
+
     given, faces = _array(np.asarray(mesh.vertices), name, flat=True), getattr(mesh, "faces", None)
     if faces is None or len(faces) == 0:
         points, _, dropped = finite_only(given, None, name, drop=drop)

@@ -70,36 +70,30 @@ class Decomposition:
         but GLB hold the labels of the points too.
         """
         suffix = Path(path).suffix.lower()
-        if self.vertices is None or self.faces is None or self.face_labels is None:
+        if (
+            self.vertices is None
+            or self.faces is None
+            or self.face_labels is None
+            or suffix not in COLORED_MESH_SUFFIXES
+        ):
             save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
-        elif suffix == ".ply":
+            return
+        if suffix == ".ply":
             colors = self.colors[self.face_labels]
             save_meshes(path, [Mesh(Path(self.name).stem, self.vertices, self.faces, face_colors=colors)])
-        elif suffix in COLORED_MESH_SUFFIXES:
-            save_meshes(path, self._pieces(self.vertices, self.faces, self.face_labels))
-        else:
-            save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
-
-    def _pieces(
-        self,
-        vertices: Float[np.ndarray, "v 3"],
-        faces: Int[np.ndarray, "f 3"],
-        face_labels: Int[np.ndarray, "f"],
-    ) -> list[Mesh]:
-        """The faces of each part as a mesh of its own: a vertex where two parts meet has a colour in each."""
-        found = []
-        for j in np.unique(face_labels).tolist():
-            used, corners = np.unique(faces[face_labels == j], return_inverse=True)
-            found.append(Mesh(f"part_{j:02d}", vertices[used], corners.reshape(-1, 3), self.colors[j]))
-        return found
+            return
+        pieces = []
+        for j in np.unique(self.face_labels).tolist():
+            # A vertex where two parts meet has a colour in each.
+            used, corners = np.unique(self.faces[self.face_labels == j], return_inverse=True)
+            pieces.append(Mesh(f"part_{j:02d}", self.vertices[used], corners.reshape(-1, 3), self.colors[j]))
+        save_meshes(path, pieces)
 
     def save_surfaces(self, path: str | os.PathLike[str]) -> None:
         """Writes the decoded surfaces as coloured meshes: GLB and OBJ keep them apart, PLY holds them in one."""
         check_target(Path(path), COLORED_MESH_SUFFIXES)
-        save_meshes(
-            path,
-            [Mesh(f"part_{j:02d}", self.surfaces[j], self.triangles, self.colors[j]) for j in range(len(self))],
-        )
+        colored = zip(self.surfaces, self.colors, strict=True)
+        save_meshes(path, [Mesh(f"part_{j:02d}", one, self.triangles, color) for j, (one, color) in enumerate(colored)])
 
     def png(self) -> bytes:
         """Draws the points in the colours of their parts beside the decoded surfaces."""

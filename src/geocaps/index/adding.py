@@ -173,7 +173,7 @@ class Adding:
         for id_, entry in fresh.items():
             try:
                 cloud = entry.cloud(self._model.config.parts.parts)
-                self._model.ready(cloud)
+                self._model.prepare(cloud)
             except GeocapsError as error:
                 self._skip(_called(id_, entry), entry, error)
                 continue
