@@ -14,7 +14,7 @@ import geocaps
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
 from geocaps.data.synthetic import Shape, make_shape
 from geocaps.geometry.se3 import Pose
-from geocaps.viewer.trace import routing_steps, voting_steps
+from geocaps.viewer.session import routing_steps, voting_steps
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 CHAIR_SEED = 1
@@ -47,7 +47,7 @@ def parts(model: geocaps.Model, chair: Shape) -> Grid:
     draw_points(grid.panel(0, 1, "the part of each point"), points, colors[labels], size=4.0)
     posed = grid.panel(0, 2, "poses of the part capsules")
     draw_points(posed, points, colors[labels], size=4.0, alpha=0.3)
-    draw_frames(posed, found.parts.pose.matrix(), 0.15 * found.normalization.scale.item())
+    draw_frames(posed, found.parts.pose.matrix(), 0.15 * float(found.normalization.scale))
     draw_surfaces(grid.panel(0, 3, "surfaces they fold"), surface.points, surface.triangles, colors)
     return grid
 

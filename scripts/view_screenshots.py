@@ -14,9 +14,8 @@ import geocaps
 from geocaps.data.corruption import crop_half_space, gaussian_noise
 from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
-from geocaps.viewer.clouds import shown_cloud
-from geocaps.viewer.server import Viewer
-from geocaps.viewer.shared import Shared, by_name
+from geocaps.viewer.clouds import by_name, shown_cloud
+from geocaps.viewer.server import Shared, Viewer
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WINDOW = {"width": 1180, "height": 620}

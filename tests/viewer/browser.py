@@ -15,9 +15,8 @@ from playwright.sync_api import Browser, Playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from viser import ClientHandle
 
-from geocaps.viewer.saving import png_bytes
-from geocaps.viewer.server import Viewer
-from geocaps.viewer.shared import Shared
+from geocaps.viewer.page import png_bytes
+from geocaps.viewer.server import Shared, Viewer
 
 WIDTH, HEIGHT = 900, 400
 """Small: without a graphics card every pixel costs time."""

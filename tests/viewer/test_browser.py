@@ -10,11 +10,9 @@ from playwright.sync_api import sync_playwright
 from geocaps import Index
 from geocaps.io import load_points, save_points
 from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, embedded_cloud
-from geocaps.viewer.export import export_page
-from geocaps.viewer.picture import part_under_ray
-from geocaps.viewer.scene import CANONICAL_AT, INPUT_AT
-from geocaps.viewer.server import EYE
-from geocaps.viewer.shared import Shared
+from geocaps.viewer.mode import CANONICAL_AT, INPUT_AT
+from geocaps.viewer.page import export_page
+from geocaps.viewer.server import EYE, Shared
 from tests.viewer.browser import WAIT, Person, WatchedViewer, changed, hues, launch
 
 
@@ -133,7 +131,7 @@ def test_the_algorithm_can_be_watched(person):
 def test_a_clicked_part_shows_its_feature_and_folds(person):
     picture, camera = person.server.object.picture, first_camera(person)
     front = picture.points[np.linalg.norm(picture.points + INPUT_AT - camera.position, axis=1).argmin()] + INPUT_AT
-    expected = part_under_ray(picture, camera.position - INPUT_AT, front - camera.position)[0]
+    expected = picture.part_under_ray(camera.position - INPUT_AT, front - camera.position)[0]
     person.page.mouse.click(*on_screen(front, camera, person))
     person.wait_for_message(f"part {expected}: ")
     state = person.wait(lambda state: state["part"] == expected)

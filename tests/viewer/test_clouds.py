@@ -12,6 +12,7 @@ from geocaps.viewer import clouds
 from geocaps.viewer.clouds import (
     MAX_UPLOAD_BYTES,
     SHOWN_POINTS,
+    by_name,
     check_upload,
     embedded_cloud,
     embedded_names,
@@ -19,7 +20,6 @@ from geocaps.viewer.clouds import (
     shown_cloud,
     uploaded_cloud,
 )
-from geocaps.viewer.shared import by_name
 
 
 def ply(tmp_path: Path, points: np.ndarray) -> bytes:

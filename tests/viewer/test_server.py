@@ -19,8 +19,7 @@ from websockets.sync.client import connect
 from geocaps.cli import run
 from geocaps.errors import UsageError
 from geocaps.viewer import server
-from geocaps.viewer.server import free_port, is_own_page
-from geocaps.viewer.shared import Shared
+from geocaps.viewer.server import Shared, free_port, is_own_page
 from tests.viewer.browser import WAIT, WatchedViewer
 
 

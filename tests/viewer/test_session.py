@@ -1,4 +1,4 @@
-"""What the page shows of an object, without a page."""
+"""What the page shows of an object, and the steps to it, without a page."""
 
 import time
 from dataclasses import replace
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from geocaps import untrained
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
-from geocaps.viewer.picture import part_under_ray
-from geocaps.viewer.principal import embedded_principal, principal
-from geocaps.viewer.session import UPRIGHT, ObjectSession
+from geocaps.viewer.object_mode import viewpoint_frames
+from geocaps.viewer.session import UPRIGHT, ObjectSession, Principal
 
 
 def test_a_turned_object_stands_still_in_the_canonical_view(session):
@@ -89,7 +89,7 @@ def test_a_changed_feature_folds_its_own_surface_alone(session):
 
 
 def test_principal_directions_move_the_decoded_object(model, session):
-    found = embedded_principal(model)
+    found = Principal.of_embedded_objects(model)
     assert torch.allclose(found.directions @ found.directions.T, torch.eye(4), atol=1e-4)
     assert (found.deviations[:-1] >= found.deviations[1:]).all()
     before = session.picture(found)
@@ -101,7 +101,7 @@ def test_principal_directions_move_the_decoded_object(model, session):
 
 def test_principal_directions_of_a_known_spread():
     spread = torch.randn(4000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([0.5, 4.0, 1.0])
-    found = principal(spread + 7, 2)
+    found = Principal.of_features(spread + 7, 2)
     assert found.directions.abs().argmax(dim=1).tolist() == [1, 2]
     assert found.deviations.tolist() == pytest.approx([4.0, 1.0], rel=0.05)
     moved = found.moved(torch.zeros(3), torch.tensor([1.0, 0.0]))
@@ -121,7 +121,7 @@ def test_a_click_means_the_nearest_part_on_its_way(session):
     ahead, behind = np.array([0.0, 0.0, -1.0]), np.array([0.0, 0.0, 1.0])
 
     def under(x: float, y: float, z: float, direction: np.ndarray):
-        return part_under_ray(picture, np.array([x, y, z], dtype=np.float64), direction)
+        return picture.part_under_ray(np.array([x, y, z], dtype=np.float64), direction)
 
     assert under(0, 0, 5, 3 * ahead) == (2, pytest.approx(4.5))
     assert under(0, 0, -1, behind) == (1, pytest.approx(0.5))
@@ -139,3 +139,54 @@ def test_clouds_in_far_coordinates_are_shown_in_the_models_units(model):
     assert np.linalg.norm(picture.points, axis=1).max() == pytest.approx(1, abs=0.05)
     assert session.rotation_error < 1
     assert session.canonical_motion < 0.02
+
+
+# ── the steps that the page shows are the steps that encoding takes ───────────────────────────────────────────────────
+
+
+def test_routing_ends_where_encoding_ends(session):
+    steps = session.now.routing
+    assert len(steps) == session.model.config.parts.iterations + 1
+    torch.testing.assert_close(steps[-1].parts.pose.vector(), session.now.parts.pose.vector(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(steps[-1].parts.feature, session.now.parts.feature, atol=1e-5, rtol=0)
+    assert steps[0].parts.feature.abs().max() == 0, "parts start with empty features"
+    assert (steps[0].labels != steps[-1].labels).float().mean() > 0.01, "points change parts"
+
+
+def test_an_earlier_iteration_can_be_looked_at(session):
+    first, last = session.picture(step=0), session.picture(step=session.model.config.parts.iterations)
+    final = session.picture()
+    assert (first.labels != final.labels).mean() > 0.01
+    assert (last.labels == final.labels).all()
+    assert (last.surfaces == final.surfaces).all()
+
+
+def test_votes_of_the_models_starts_end_where_encoding_ends(session):
+    steps = session.now.voting(0, seed=0)
+    assert len(steps) == session.model.config.object.voting_steps + 1
+    best = int(steps[-1].probability.argmax())
+    assert float(steps[-1].degrees_to(session.now.object.pose)[best]) < 0.05
+    torch.testing.assert_close(steps[0].probability.sum(), torch.tensor(1.0))
+    starts = session.model.network.object.starts(session.now.model_points[None])
+    assert len(steps[0].viewpoints.wxyz) == starts.wxyz.shape[1] > 1
+
+
+def test_random_starts_are_several_and_repeat(session):
+    one, other = session.now.voting(8, seed=1), session.now.voting(8, seed=1)
+    assert len(one[0].viewpoints.wxyz) == 8
+    assert (one[-1].viewpoints.wxyz == other[-1].viewpoints.wxyz).all()
+    assert (one[0].viewpoints.wxyz != session.now.voting(8, seed=2)[0].viewpoints.wxyz).any()
+
+
+def test_viewpoints_stand_around_the_object(session):
+    frames = viewpoint_frames(session.now.voting(8, seed=0)[0].viewpoints)
+    away = (frames.translation - session.now.model_points.mean(dim=0)).norm(dim=-1)
+    torch.testing.assert_close(away, torch.full((8,), 1.25, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_the_papers_model_that_scores_no_starts_can_be_watched(chair):
+    session = ObjectSession(untrained("paper"), chair, torch.Generator())
+    steps = session.now.voting(0, seed=0)
+    assert steps[0].probability is None
+    assert len(steps) == session.model.config.object.voting_steps + 1
+    assert len(session.now.routing) == session.model.config.parts.iterations + 1

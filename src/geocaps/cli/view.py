@@ -45,13 +45,13 @@ def view(
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {port}")
     from geocaps.apps.encode import load
-    from geocaps.viewer.clouds import EXAMPLE, embedded_cloud, file_cloud
+    from geocaps.viewer.clouds import EXAMPLE, by_name, embedded_cloud, file_cloud
 
     loaded = load(model)
     minimum = loaded.config.parts.parts
     clouds = [file_cloud(path, minimum, drop_invalid=drop_invalid) for path in files]
     if export is not None:
-        from geocaps.viewer.export import export_page
+        from geocaps.viewer.page import export_page
 
         cloud = clouds[0] if clouds else embedded_cloud(EXAMPLE, minimum)
         size = export_page(export, loaded, cloud)
@@ -63,8 +63,7 @@ def view(
 
     import rich
 
-    from geocaps.viewer.server import Viewer, is_private
-    from geocaps.viewer.shared import Shared, by_name
+    from geocaps.viewer.server import Shared, Viewer, is_private
 
     # viser says goodbye through rich's global console: not on standard output, which is for results.
     rich.reconfigure(stderr=True)

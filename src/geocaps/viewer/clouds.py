@@ -1,10 +1,12 @@
-"""What the page can show: embedded objects, files named on the command line, and bounded uploads."""
+"""Clouds for the page: embedded objects, files named on the command line, and bounded uploads."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -52,6 +54,16 @@ def file_cloud(path: str | os.PathLike[str], minimum: int, *, drop_invalid: bool
     """A file of this machine, named by the person who started the page."""
     loaded = load_points(path, drop_invalid=drop_invalid)
     return replace(shown_cloud(Path(path).name, loaded.points, minimum), dropped=loaded.dropped)
+
+
+def by_name(clouds: Sequence[ShownCloud]) -> dict[str, ShownCloud]:
+    """Clouds by unique names: files of the same name from different folders are numbered."""
+    named: dict[str, ShownCloud] = {}
+    for cloud in clouds:
+        numbered = (f"{cloud.name} ({count})" for count in itertools.count(2))
+        name = next(name for name in itertools.chain([cloud.name], numbered) if name not in named)
+        named[name] = replace(cloud, name=name)
+    return named
 
 
 def uploaded_cloud(name: str, content: bytes, minimum: int) -> ShownCloud:

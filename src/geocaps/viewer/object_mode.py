@@ -1,4 +1,4 @@
-"""The object mode: turn, switches, the algorithm step by step, and features under sliders."""
+"""The object mode: rotation, layers, the algorithms step by step, and features under sliders."""
 
 from __future__ import annotations
 
@@ -6,37 +6,48 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 
-from geocaps.viewer import saving, texts
+from geocaps.geometry.se3 import Pose
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.picture import Picture, part_under_ray
-from geocaps.viewer.principal import DIRECTIONS
-from geocaps.viewer.scene import ABOVE, CANONICAL_AT, INPUT_AT, LAYERS, draw_object, viewpoint_frames
-from geocaps.viewer.session import UPRIGHT, Angles, ObjectSession
-from geocaps.viewer.trace import VotingStep
+from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, table
+from geocaps.viewer.session import DIRECTIONS, UPRIGHT, Angles, ObjectSession, Picture, VotingStep
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page
 
+LAYERS = {
+    "points": ("input points", True),
+    "colors": ("part colours", True),
+    "surfaces": ("part surfaces", False),
+    "part_frames": ("part frames", False),
+    "object_frame": ("canonical frame", True),
+    "from_parts": ("decoded from parts", False),
+    "from_object": ("decoded from object", False),
+}
+"""The switches: name, its label on the page, whether it is on at first."""
 _RANDOM_STARTS = 8
 _RANDOM = "random rotation"
 _STARTS = ("of the model (principal axes)", f"{_RANDOM_STARTS} at random (the paper)")
+_VIEWPOINTS_AT = 1.25
 
 
-class ObjectMode:
+class ObjectMode(Mode):
     """Input on the left, canonical on the right. Handlers read the controls, change the session and draw."""
 
+    group = "/object"
+
     def __init__(self, page: Page, cloud: ShownCloud, generator: torch.Generator) -> None:
-        self.page, self.canvas = page, page.canvas
+        super().__init__(page)
         self.session = ObjectSession(page.shared.model, cloud, generator)
         self.picture: Picture = self.session.picture()
         self.pointed_out = False
-        self._build()
+        gui, config = page.client.gui, page.shared.model.config
 
-    # ── controls ──────────────────────────────────────────────────────────────────────────────────────────────────
+        def on_update(controls: Any, work: Any) -> None:
+            for control in controls:
+                control.on_update(page.guarded(work))
 
-    def _build(self) -> None:
-        gui, guarded, config = self.page.client.gui, self.page.guarded, self.page.shared.model.config
         with gui.add_folder(None) as self.panel:
             with gui.add_folder("Turn the object"):
                 self.angles = [gui.add_slider(f"about {axis}", -180.0, 180.0, 1.0, 0.0) for axis in "xyz"]
@@ -59,69 +70,57 @@ class ObjectMode:
                 self.features = [
                     gui.add_slider(f"feature {d}", -reach, reach, reach / 500, 0.0) for d in range(config.parts.feature)
                 ]
-                self.undo_part = gui.add_button("as it was found")
+                gui.add_button("as it was found").on_click(page.guarded(self._part_undone))
             with gui.add_folder("The object's feature", expand_by_default=False):
                 self.amounts = [gui.add_slider(f"direction {k + 1}", -3.0, 3.0, 0.05, 0.0) for k in range(DIRECTIONS)]
-                self.undo_object = gui.add_button("as it was found")
-        for slider in self.angles:
-            slider.on_update(guarded(self._turned))
-        self.turning.on_click(guarded(self._turn_button))
-        drawn: tuple[Any, ...] = (*self.switches.values(), self.iteration, self.watch, self.starts, self.vote)
-        for control in drawn:
-            control.on_update(guarded(self.draw))
-        self.part.on_update(guarded(self._part_chosen))
-        for slider in self.features:
-            slider.on_update(guarded(self._part_changed))
-        self.undo_part.on_click(guarded(self._part_undone))
-        for slider in self.amounts:
-            slider.on_update(guarded(self._object_changed))
-        self.undo_object.on_click(guarded(self._object_undone))
+                gui.add_button("as it was found").on_click(page.guarded(self._object_undone))
+        on_update(self.angles, self._turned)
+        self.turning.on_click(page.guarded(self._turn_button))
+        on_update((*self.switches.values(), self.iteration, self.watch, self.starts, self.vote), self.draw)
+        on_update([self.part], lambda: self._point_out(int(self.part.value.removeprefix("part "))))
+        on_update(self.features, self._part_changed)
+        on_update(self.amounts, self._object_changed)
 
     # ── handlers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, cloud: ShownCloud) -> None:
         self.session.open(cloud)
         self.pointed_out = False
-        self._set_angles(UPRIGHT)
+        self._put_all(self.angles, UPRIGHT)
         self.page.put(self.iteration, self.iteration.max)
-        for slider in self.amounts:
-            self.page.put(slider, 0.0)
+        self._put_all(self.amounts, [0.0] * DIRECTIONS)
         self._select(0)
         self.draw()
 
+    def _put_all(self, sliders: list[Any], values: Any) -> None:
+        for slider, value in zip(sliders, values, strict=True):
+            self.page.put(slider, value)
+
     def _turned(self) -> None:
-        """Sliders move faster than capsules are found: only where they stand now counts."""
+        """Sliders move faster than capsules are found: only their present position counts."""
         x, y, z = (float(slider.value) for slider in self.angles)
-        if (x, y, z) == self.session.now.angles:
-            return
-        self.session.turn_to((x, y, z))
-        self.draw()
+        if (x, y, z) != self.session.now.angles:
+            self.session.turn_to((x, y, z))
+            self.draw()
 
     def _turn_button(self) -> None:
-        angles = self.session.random_angles() if self.turning.value == _RANDOM else UPRIGHT
+        angles: Angles = self.session.random_angles() if self.turning.value == _RANDOM else UPRIGHT
         self.session.turn_to(angles)
-        self._set_angles(angles)
+        self._put_all(self.angles, angles)
         self.draw()
-
-    def _set_angles(self, angles: Angles) -> None:
-        for slider, value in zip(self.angles, angles, strict=True):
-            self.page.put(slider, value)
 
     def clicked(self, origin: Any, direction: Any) -> None:
         """The nearest part under the pointer, in either picture."""
         start, way = np.asarray(origin, dtype=np.float64), np.asarray(direction, dtype=np.float64)
         hits = [
-            part_under_ray(self.picture, start - INPUT_AT, way),
-            part_under_ray(self.picture.canonical(), start - CANONICAL_AT, way),
+            self.picture.part_under_ray(start - INPUT_AT, way),
+            self.picture.canonical().part_under_ray(start - CANONICAL_AT, way),
         ]
         found = [hit for hit in hits if hit is not None]
         if found:
             part = min(found, key=lambda hit: hit[1])[0]
             self._point_out(part)
             self.page.say(f"part {part}: {int((self.session.now.labels == part).sum()):,} points")
-
-    def _part_chosen(self) -> None:
-        self._point_out(int(self.part.value.removeprefix("part ")))
 
     def _point_out(self, part: int) -> None:
         self._select(part)
@@ -135,11 +134,11 @@ class ObjectMode:
             slider.min, slider.max, slider.step = -reach, reach, reach / 500
             self.page.put(slider, value)
         self.page.put(self.part, f"part {part}")
-        self._draw_bars()
 
     def _part_changed(self) -> None:
         self.session.set_part_feature(self.session.part, [float(slider.value) for slider in self.features])
-        self._switch_on("surfaces")
+        # What is being changed must be seen.
+        self.page.put(self.switches["surfaces"], True)
         self.draw()
 
     def _part_undone(self) -> None:
@@ -149,26 +148,15 @@ class ObjectMode:
 
     def _object_changed(self) -> None:
         self.session.object_amounts = torch.tensor([float(slider.value) for slider in self.amounts])
-        self._switch_on("from_object")
+        self.page.put(self.switches["from_object"], True)
         self.draw()
 
     def _object_undone(self) -> None:
         self.session.object_amounts = None
-        for slider in self.amounts:
-            self.page.put(slider, 0.0)
+        self._put_all(self.amounts, [0.0] * DIRECTIONS)
         self.draw()
 
-    def _switch_on(self, layer: str) -> None:
-        """What is being changed must be seen."""
-        self.page.put(self.switches[layer], True)
-
     # ── drawing ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def show(self, visible: bool) -> None:
-        self.panel.visible = visible
-        self.canvas.group("/object", visible)
-        if visible:
-            self.draw()
 
     def draw(self) -> None:
         session, shown = self.session, {key: bool(switch.value) for key, switch in self.switches.items()}
@@ -177,61 +165,48 @@ class ObjectMode:
         early = self.iteration.value < self.iteration.max
         self.picture = session.picture(principal, self.iteration.value) if early else final
         with self.page.client.atomic():
-            draw_object(self.canvas, "/object/input", self.picture, INPUT_AT, shown)
-            draw_object(self.canvas, "/object/canonical", final.canonical(), CANONICAL_AT, shown)
+            self.canvas.picture("/object/input", self.picture, INPUT_AT, shown)
+            self.canvas.picture("/object/canonical", final.canonical(), CANONICAL_AT, shown)
             self.canvas.label("/object/input_label", "input", INPUT_AT + ABOVE)
             self.canvas.label("/object/canonical_label", "canonical", CANONICAL_AT + ABOVE)
             self._draw_votes()
-            self._draw_pointer()
-        self._draw_bars()
-        self.results.content = texts.table(self._figures())
-
-    def _draw_pointer(self) -> None:
-        """The name of the part that was clicked, where it is."""
-        if not self.pointed_out:
-            self.canvas.remove("/object/part")
-            return
-        part = self.session.part
-        place = self.picture.part_poses[part].translation.numpy()
-        self.canvas.label("/object/part", f"part {part}", INPUT_AT + place)
-
-    def _draw_bars(self) -> None:
-        part = self.session.part
-        self.bars.content = texts.bars(self.session.part_feature(part).tolist(), part)
-
-    def _figures(self) -> list[tuple[str, str]]:
-        session, now = self.session, self.session.now
-        return [
-            ("rotation error against the turn", f"{session.rotation_error:.3f}°"),
-            ("canonical view moved by", f"{100 * session.canonical_motion:.2f} % of the radius"),
-            ("confidence of the viewpoint", f"{float(now.encoding.confidence):.2f}"),
-            ("found in", f"{now.milliseconds:.0f} ms"),
-        ]
+            if self.pointed_out:
+                place = self.picture.part_poses[session.part].translation.numpy()
+                self.canvas.label("/object/part", f"part {session.part}", INPUT_AT + place)
+            else:
+                self.canvas.remove("/object/part")
+        self.bars.content = bars(session.part_feature(session.part).tolist(), session.part)
+        self.results.content = table(
+            [
+                ("rotation error against the turn", f"{session.rotation_error:.3f}°"),
+                ("canonical view moved by", f"{100 * session.canonical_motion:.2f} % of the radius"),
+                ("confidence of the viewpoint", f"{float(session.now.encoding.confidence):.2f}"),
+                ("found in", f"{session.now.milliseconds:.0f} ms"),
+            ]
+        )
 
     def _draw_votes(self) -> None:
         if not self.watch.value:
             self.canvas.remove("/object/viewpoints")
             self.votes.content = ""
             return
-        step = self._votes()[self.vote.value]
-        self.canvas.axes("/object/viewpoints", viewpoint_frames(step), INPUT_AT, 0.25, True)
+        step = self._voting_step()
+        self.canvas.axes("/object/viewpoints", viewpoint_frames(step.viewpoints), INPUT_AT, 0.25, True)
         away = step.degrees_to(self.session.now.object.pose).tolist()
         probable = [""] * len(away) if step.probability is None else [f", p {p:.2f}" for p in step.probability]
         rows = enumerate(zip(away, probable, strict=True))
-        self.votes.content = texts.table(
+        self.votes.content = table(
             [(f"viewpoint {k}", f"{degrees:.1f}° from the one found{p}") for k, (degrees, p) in rows]
         )
 
-    def _votes(self) -> list[VotingStep]:
-        return self.session.now.voting(_RANDOM_STARTS if self.starts.value == _STARTS[1] else 0, seed=0)
+    def _voting_step(self) -> VotingStep:
+        random = _RANDOM_STARTS if self.starts.value == _STARTS[1] else 0
+        return self.session.now.voting(random, seed=0)[self.vote.value]
 
-    # ── what others ask ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the page asks ────────────────────────────────────────────────────────────────────────────────────────
 
     def state(self) -> dict[str, Any]:
-        """For the page's state panel."""
         session = self.session
-        canonical = self.picture.canonical().points
-        votes = self._votes()[self.vote.value] if self.watch.value else None
         return {
             "object": session.still.cloud.name,
             "angles": list(session.now.angles),
@@ -243,19 +218,22 @@ class ObjectMode:
             "part_feature": [round(value, 4) for value in session.part_feature(session.part).tolist()],
             "directions": [round(float(slider.value), 2) for slider in self.amounts],
             "iteration": self.iteration.value,
-            "first_input_point": _rounded(self.picture.points[0]),
-            "first_canonical_point": _rounded(canonical[0]),
+            "first_input_point": [round(value, 3) for value in self.picture.points[0].tolist()],
+            "first_canonical_point": [round(value, 3) for value in self.picture.canonical().points[0].tolist()],
             "shown": [key for key, switch in self.switches.items() if switch.value],
-            "viewpoints": None if votes is None else len(votes.viewpoints.wxyz),
+            "viewpoints": len(self._voting_step().viewpoints.wxyz) if self.watch.value else None,
             "vote": self.vote.value,
         }
 
-    def ply(self) -> bytes:
-        return saving.object_ply(self.session.now)
+    def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        return self.session.now.points, self.session.now.labels
 
     def record(self) -> dict[str, Any]:
-        return saving.object_record(self.session.now)
+        return self.session.now.record()
 
 
-def _rounded(point: np.ndarray) -> list[float]:
-    return [round(float(value), 3) for value in point]
+def viewpoint_frames(viewpoints: Pose) -> Pose:
+    """Viewpoints as frames on a sphere around the object, each out along its own z axis: there they can be told apart,
+    and viewpoints that agree meet in one place."""
+    out = viewpoints.rotation_matrix()[..., 2] * _VIEWPOINTS_AT
+    return Pose(viewpoints.translation + out, viewpoints.wxyz)

@@ -1,32 +1,49 @@
-"""The page of one browser: what belongs to all modes (opening, messages, saving, state), and the modes themselves."""
+"""The page of one browser (opening, messages, saving, state, modes), and one object as a page to send."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import os
+import tempfile
 import threading
 from collections.abc import Callable
+from html import escape
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
+from PIL import Image
 
+from geocaps.apps.drawing import part_colors
+from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.io import SUFFIXES
-from geocaps.viewer import saving, texts
+from geocaps.geometry.se3 import Pose
+from geocaps.io import SUFFIXES, save_points
+from geocaps.io.save import check_target
+from geocaps.io.scene import write_whole
 from geocaps.viewer.align_mode import AlignMode
 from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
+from geocaps.viewer.mode import DROP_ZONE, Canvas, Mode, css_color, notice, state_panel, trouble
 from geocaps.viewer.object_mode import ObjectMode
-from geocaps.viewer.scene import Canvas
 from geocaps.viewer.search_mode import SearchMode
-from geocaps.viewer.shared import Shared
+from geocaps.viewer.session import ObjectSession, pose_record
 
 if TYPE_CHECKING:
     from viser import ClientHandle
 
-MODES = ("Object", "Align", "Search")
+    from geocaps.viewer.server import Shared
+
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
 _ACKNOWLEDGED = (16, 16)
 """Height and width of a picture that nobody looks at."""
+_STEP = 1e-4
+"""Resolution of exported coordinates, in radii: a tenth of a pixel on a large screen, in two bytes each."""
 
 
 class Page:
@@ -36,34 +53,35 @@ class Page:
         self.client, self.shared = client, shared
         self.lock = threading.RLock()
         self.uploads: dict[str, ShownCloud] = {}
-        self.mode = MODES[0]
         self.revision = 0
         self._setting = False
         gui = client.gui
         self.canvas = Canvas(client)
         self.upload = gui.add_upload_button("Open a file", mime_type=",".join(sorted(SUFFIXES)))
-        gui.add_html(texts.DROP_ZONE)
+        gui.add_html(DROP_ZONE)
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
-        self.message = gui.add_html(texts.notice("loading"))
-        self.mode_buttons = gui.add_button_group("mode", MODES)
+        self.message = gui.add_html(notice("loading"))
+        self.mode_buttons = gui.add_button_group("mode", ("Object", "Align", "Search"))
         first = shared.cloud(shared.first)
-        generator = torch.Generator().manual_seed(seed)
-        self.object = ObjectMode(self, first, generator)
+        self.object = ObjectMode(self, first, torch.Generator().manual_seed(seed))
         self.align = AlignMode(self)
-        self.search = SearchMode(self)
+        self.modes: dict[str, Mode] = {"Object": self.object, "Align": self.align, "Search": SearchMode(self)}
         with gui.add_folder("Save what is seen"):
-            self._button("PNG picture", self._save_png)
-            self._button("PLY points", self._save_ply)
-            self._button("JSON data", self._save_json)
+            for label, work in (
+                ("PNG picture", self._save_png),
+                ("PLY points", lambda: self._download("ply", ply_bytes(*self.modes[self.mode].cloud()))),
+                ("JSON data", lambda: self._download("json", json_bytes(self.modes[self.mode].record()))),
+            ):
+                gui.add_button(label).on_click(self.guarded(work))
         with gui.add_folder("State", expand_by_default=False):
-            self.state = gui.add_html(texts.state({}))
+            self.state = gui.add_html(state_panel({}))
         self.upload.on_upload(self.guarded(self._uploaded))
         self.choice.on_update(self.guarded(self._chosen))
-        self.mode_buttons.on_click(self.guarded(lambda: self.switch(self.mode_buttons.value)))
+        self.mode_buttons.on_click(self.guarded(lambda: self._switch(self.mode_buttons.value)))
         client.scene.on_click()(self._clicked)
         with self.lock:
-            self.switch(MODES[0])
-            self.say_opened(first)
+            self._switch("Object")
+            self._say_opened(first)
 
     # ── handlers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,56 +114,46 @@ class Page:
         finally:
             self._setting = False
 
-    def _button(self, label: str, work: Callable[[], None]) -> None:
-        self.client.gui.add_button(label).on_click(self.guarded(work))
-
     def _uploaded(self) -> None:
+        """A new cloud for this browser alone, shown at once; one of the same name takes its place."""
         file = self.upload.value
         if len(self.uploads) >= _MAX_UPLOADS:
             raise InvalidInputError(f"{_MAX_UPLOADS} files were opened here: reload the page to open more")
-        self.add(uploaded_cloud(file.name, file.content, self.shared.minimum))
-
-    def add(self, cloud: ShownCloud) -> None:
-        """A new cloud for this browser alone, shown at once; one of the same name takes its place."""
+        cloud = uploaded_cloud(file.name, file.content, self.shared.minimum)
         self.object.open(cloud)
         self.uploads[cloud.name] = cloud
-        self.put(self.choice, cloud.name, self.names)
-        self.align.offer(self.names)
-        self.say_opened(cloud)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.uploads, *(name for name in self.shared.names if name not in self.uploads))
+        names = (*self.uploads, *(name for name in self.shared.names if name not in self.uploads))
+        self.put(self.choice, cloud.name, names)
+        self.align.offer(names)
+        self._say_opened(cloud)
 
     def cloud(self, name: str) -> ShownCloud:
         return self.uploads[name] if name in self.uploads else self.shared.cloud(name)
 
     def _chosen(self) -> None:
         cloud = self.cloud(self.choice.value)
-        if cloud is self.object.session.still.cloud:
-            return
-        self.object.open(cloud)
-        self.say_opened(cloud)
+        if cloud is not self.object.session.still.cloud:
+            self.object.open(cloud)
+            self._say_opened(cloud)
 
-    def switch(self, mode: str) -> None:
+    def _switch(self, mode: str) -> None:
         self.mode = mode
-        self.object.show(mode == "Object")
-        self.align.show(mode == "Align")
-        self.search.show(mode == "Search")
+        for name, one in self.modes.items():
+            one.show(name == mode)
 
     def _clicked(self, event: Any) -> None:
         if self.mode == "Object":
             self.guarded(lambda: self.object.clicked(event.ray_origin, event.ray_direction))(event)
 
-    # ── what the page says ────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages and state ────────────────────────────────────────────────────────────────────────────────────────
 
     def say(self, text: str) -> None:
-        self.message.content = texts.notice(text)
+        self.message.content = notice(text)
 
     def complain(self, text: str) -> None:
-        self.message.content = texts.trouble(text)
+        self.message.content = trouble(text)
 
-    def say_opened(self, cloud: ShownCloud) -> None:
+    def _say_opened(self, cloud: ShownCloud) -> None:
         some = "" if cloud.total == len(cloud.points) else f", {len(cloud.points):,} of them shown"
         self.say(f"{cloud.name}: {cloud.total:,} points{some}")
 
@@ -153,10 +161,10 @@ class Page:
         """The state, in the page: sent after all that it tells of, so that whoever sees it there knows of the rest."""
         with self.lock:
             self.revision += 1
-            own = {"revision": self.revision, "mode": self.mode}
-            self.state.content = texts.state(
-                {**own, **self.object.state(), **self.align.state(), **self.search.state()}
-            )
+            state: dict[str, Any] = {"revision": self.revision, "mode": self.mode}
+            for mode in self.modes.values():
+                state |= mode.state()
+            self.state.content = state_panel(state)
 
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,22 +184,79 @@ class Page:
 
     def _save_png(self) -> None:
         camera = self.client.camera
-        self._download("png", saving.png_bytes(self.picture(camera.image_height, camera.image_width)))
-
-    def _save_ply(self) -> None:
-        self._download("ply", self._current().ply())
-
-    def _save_json(self) -> None:
-        self._download("json", saving.json_bytes(self._current().record()))
-
-    def _current(self) -> ObjectMode | AlignMode | SearchMode:
-        modes: dict[str, ObjectMode | AlignMode | SearchMode] = {
-            "Object": self.object,
-            "Align": self.align,
-            "Search": self.search,
-        }
-        return modes[self.mode]
+        self._download("png", png_bytes(self.picture(camera.image_height, camera.image_width)))
 
     def _download(self, suffix: str, content: bytes) -> None:
-        self.client.send_file_download(f"geocaps_{self.mode.lower()}.{suffix}", content, save_immediately=True)
-        self.say(f"geocaps_{self.mode.lower()}.{suffix} was handed to the browser, {len(content):,} bytes")
+        name = f"geocaps_{self.mode.lower()}.{suffix}"
+        self.client.send_file_download(name, content, save_immediately=True)
+        self.say(f"{name} was handed to the browser, {len(content):,} bytes")
+
+
+def png_bytes(image: np.ndarray) -> bytes:
+    """A rendering ``[h, w, 4]`` on white: a transparent page is black in many programs."""
+    picture = Image.fromarray(image)
+    white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
+    buffer = io.BytesIO()
+    Image.alpha_composite(white, picture).convert("RGB").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def ply_bytes(points: Float[np.ndarray, "n 3"], labels: Int[np.ndarray, "n"]) -> bytes:
+    """Points in the colours of their labels."""
+    with tempfile.TemporaryDirectory(prefix="geocaps-save-") as folder:
+        path = Path(folder) / "cloud.ply"
+        save_points(path, points, labels=labels, colors=part_colors(int(labels.max()) + 1)[labels])
+        return path.read_bytes()
+
+
+def json_bytes(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, indent=1).encode()
+
+
+# ── one object as one HTML file, with a small viewer of its own and no network ────────────────────────────────────────
+
+
+def export_page(path: str | os.PathLike[str], model: Model, cloud: ShownCloud) -> int:
+    """Write the page of a cloud (whole, or not at all) and return its size in bytes."""
+    path = Path(path)
+    check_target(path, (".html", ".htm"))
+    page = page_of(model, cloud).encode()
+    write_whole(path, page)
+    return len(page)
+
+
+def page_of(model: Model, cloud: ShownCloud) -> str:
+    template = (resources.files("geocaps.viewer") / "page.html").read_text(encoding="utf-8")
+    # A name may hold "</script>": inside the data no "<" is left.
+    data = json.dumps(page_data(model, cloud), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return template.replace("@TITLE@", escape(cloud.name)).replace("@DATA@", data)
+
+
+def page_data(model: Model, cloud: ShownCloud) -> dict[str, Any]:
+    session = ObjectSession(model, cloud, torch.Generator())
+    picture, encoding = session.picture(), session.now.encoding
+    return {
+        "name": cloud.name,
+        "total": cloud.total,
+        "step": _STEP,
+        "points": _packed(picture.points),
+        "labels": base64.b64encode(picture.labels.astype(np.uint8).tobytes()).decode(),
+        "colors": [css_color(color) for color in part_colors(len(picture.surfaces))],
+        "surfaces": _packed(picture.surfaces),
+        "object_surfaces": _packed(picture.object_surfaces),
+        "triangles": picture.triangles.tolist(),
+        "part_frames": [_frame(picture.part_poses[j]) for j in range(len(picture.surfaces))],
+        "object_frame": _frame(picture.object_pose),
+        "pose": pose_record(encoding.pose),
+        "confidence": encoding.confidence,
+    }
+
+
+def _packed(points: np.ndarray) -> str:
+    """Coordinates as little-endian 16-bit steps. What a bad capsule decodes to beyond three radii is cut there."""
+    return base64.b64encode(np.rint(np.clip(points, -3, 3) / _STEP).astype("<i2").tobytes()).decode()
+
+
+def _frame(pose: Pose) -> list[float]:
+    """Rotation (by rows), then translation."""
+    return [round(float(v), 6) for v in (*pose.rotation_matrix().flatten(), *pose.translation)]

@@ -1,37 +1,72 @@
-"""The web server of the page: 127.0.0.1 unless asked otherwise, a free port, one :class:`Page` for each browser."""
+"""The web server of the page: 127.0.0.1 by default, a free port, one :class:`Page` for each browser."""
 
 from __future__ import annotations
 
 import itertools
 import socket
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, MissingExtraError, UsageError
-from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, check_upload
+from geocaps.viewer.clouds import EXAMPLE, MAX_UPLOAD_BYTES, ShownCloud, check_upload, embedded_cloud, embedded_names
+from geocaps.viewer.mode import trouble
 from geocaps.viewer.page import Page
-from geocaps.viewer.shared import Shared
-from geocaps.viewer.texts import trouble
+from geocaps.viewer.session import Principal
 
 if TYPE_CHECKING:
     from viser import ClientHandle, ViserServer
 
-DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 EYE = (0.0, 1.0, 2.9)
 """Where the camera is at first."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def is_private(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    return host in _LOOPBACK
+@dataclass
+class Shared:
+    """What all browsers share, none of which ever changes: the model, files named on the command line, an index."""
+
+    model: Model
+    files: dict[str, ShownCloud]
+    index: Any = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def minimum(self) -> int:
+        """Points that a cloud must have."""
+        return self.model.config.parts.parts
+
+    @property
+    def first(self) -> str:
+        """What a browser shows at first."""
+        return next(iter(self.files), EXAMPLE)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What every browser can choose: the files first."""
+        return (*self.files, *(name for name in embedded_names() if name not in self.files))
+
+    def cloud(self, name: str) -> ShownCloud:
+        return self.files[name] if name in self.files else embedded_cloud(name, self.minimum)
+
+    def principal(self) -> Principal:
+        """Computed at the first call, once for all browsers."""
+        with self._lock:
+            return self._principal
+
+    @cached_property
+    def _principal(self) -> Principal:
+        return Principal.of_embedded_objects(self.model)
 
 
 class Viewer:
-    """A running page. ``pages`` are the browsers that are connected now."""
+    """A running page; ``pages`` are those of the connected browsers."""
 
-    def __init__(self, shared: Shared, host: str = DEFAULT_HOST, port: int | None = None) -> None:
+    def __init__(self, shared: Shared, host: str = "127.0.0.1", port: int | None = None) -> None:
         try:
             import viser
         except ImportError as error:
@@ -80,6 +115,11 @@ class Viewer:
             return False
         headers = connection.request.headers
         return is_own_page(headers.get("Origin", ""), headers.get("Host", ""), self.server.get_host())
+
+
+def is_private(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return host in _LOOPBACK
 
 
 def is_own_page(origin: str, host: str, served_at: str) -> bool:

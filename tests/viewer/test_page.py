@@ -1,15 +1,38 @@
-"""The page to send: whole, self-contained, and safe whatever the object is called."""
+"""Files that the page saves, and the page to send: whole, self-contained, and safe whatever the object is called."""
 
 import base64
+import io
 import json
 import re
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from geocaps.errors import InvalidInputError
+from geocaps.io import load_points
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.export import export_page, page_data, page_of
+from geocaps.viewer.page import export_page, json_bytes, page_data, page_of, ply_bytes, png_bytes
+
+
+def test_the_object_is_saved_as_it_is_turned(session, tmp_path):
+    session.turn_to((0.0, 90.0, 0.0))
+    (tmp_path / "object.ply").write_bytes(ply_bytes(session.now.points, session.now.labels))
+    np.testing.assert_allclose(load_points(tmp_path / "object.ply").points, session.now.points, atol=1e-6)
+    record = json.loads(json_bytes(session.now.record()))
+    assert len(record["parts"]) == 16
+    assert sum(part["points"] for part in record["parts"]) == record["points"] == 2048
+    assert record["pose"]["wxyz"] == session.now.encoding.pose.wxyz.tolist()
+    assert record["labels"] == session.now.labels.tolist()
+
+
+def test_a_picture_is_saved_on_white():
+    seen = np.zeros((4, 6, 4), dtype=np.uint8)
+    seen[0, 0] = (255, 0, 0, 255)
+    image = np.asarray(Image.open(io.BytesIO(png_bytes(seen))))
+    assert image.shape == (4, 6, 3)
+    assert image[0, 0].tolist() == [255, 0, 0]
+    assert image[1, 1].tolist() == [255, 255, 255]
 
 
 def test_the_page_needs_nothing_from_outside(model, chair):

@@ -1,0 +1,184 @@
+"""Building blocks of the page: the skeleton of a mode, nodes of viser's scene, and pieces of HTML."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geocaps.apps.drawing import part_colors
+from geocaps.geometry.se3 import Pose
+from geocaps.viewer.session import Picture
+
+if TYPE_CHECKING:
+    from viser import ClientHandle
+
+    from geocaps.viewer.page import Page
+
+INPUT_AT = np.array([-1.2, 0.0, 0.0])
+CANONICAL_AT = np.array([1.2, 0.0, 0.0])
+ABOVE = np.array([0.0, 1.15, 0.0])
+"""From the centre of an object to its title."""
+_NEUTRAL = np.array([0.27, 0.47, 0.67])
+_POINT = 0.018
+_BOX = "margin:0 .6em .6em;padding:.45em .6em;border-radius:4px;font-size:.85em;line-height:1.45;"
+
+
+class Mode(ABC):
+    """A panel of controls and a group of the scene, shown and hidden together."""
+
+    group: ClassVar[str]
+    panel: Any
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.canvas = page, page.canvas
+
+    def show(self, visible: bool) -> None:
+        self.panel.visible = visible
+        self.canvas.group(self.group, visible)
+        if visible:
+            self.draw()
+
+    @abstractmethod
+    def draw(self) -> None: ...
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Its entries in the page's state panel."""
+
+    @abstractmethod
+    def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        """Points and labels to save, in the user's units."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Data to save as JSON."""
+
+
+class Canvas:
+    """The scene of one browser: ``nodes`` are what was sent to it, by name.
+
+    Nodes are made once and then changed, so that nothing flickers. Each stands under a group that is shown or hidden
+    as a whole.
+    """
+
+    def __init__(self, client: ClientHandle) -> None:
+        self._scene = client.scene
+        self.nodes: dict[str, Any] = {}
+
+    def _put(self, name: str, make: Callable[..., Any], **values: Any) -> None:
+        node = self.nodes.get(name)
+        if node is None:
+            self.nodes[name] = make(name, **values)
+            return
+        for attribute, value in values.items():
+            setattr(node, attribute, value)
+
+    def group(self, name: str, visible: bool) -> None:
+        self._put(name, partial(self._scene.add_frame, show_axes=False), visible=visible)
+
+    def points(
+        self, name: str, points: Float[np.ndarray, "n 3"], colors: np.ndarray, at: np.ndarray, visible: bool = True
+    ) -> None:
+        make = partial(self._scene.add_point_cloud, point_size=_POINT, point_shape="circle", precision="float32")
+        paint = np.broadcast_to(np.rint(np.asarray(colors) * 255).astype(np.uint8), points.shape)
+        self._put(name, make, points=points.astype(np.float32), colors=paint, position=at, visible=visible)
+
+    def axes(self, name: str, poses: Pose, at: np.ndarray, size: float, visible: bool) -> None:
+        """Frames ``[k]``; their number may change."""
+        wxyz, places = poses.wxyz.numpy(), poses.translation.numpy() + at.astype(np.float32)
+        if name in self.nodes and self.nodes[name].batched_wxyzs.shape != wxyz.shape:
+            # viser replaces a node of the same name.
+            del self.nodes[name]
+        make = partial(self._scene.add_batched_axes, axes_length=size, axes_radius=size / 30)
+        self._put(name, make, batched_wxyzs=wxyz, batched_positions=places, visible=visible)
+
+    def label(self, name: str, text: str, at: np.ndarray) -> None:
+        self._put(name, self._scene.add_label, text=text, position=at)
+
+    def remove(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            node.remove()
+
+    def picture(self, group: str, picture: Picture, at: np.ndarray, shown: Mapping[str, bool]) -> None:
+        """One picture, with the layers that are switched on."""
+        colors = part_colors(len(picture.surfaces))
+        per_part = np.repeat(colors, picture.surfaces.shape[1], axis=0)
+        self.points(
+            f"{group}/points", picture.points, picture.colors() if shown["colors"] else _NEUTRAL, at, shown["points"]
+        )
+        self.points(f"{group}/from_parts", picture.surfaces.reshape(-1, 3), per_part, at, shown["from_parts"])
+        self.points(f"{group}/from_object", picture.object_surfaces.reshape(-1, 3), per_part, at, shown["from_object"])
+        for part, color in enumerate(colors):
+            make = partial(
+                self._scene.add_mesh_simple, faces=picture.triangles, color=tuple(color), side="double",
+                flat_shading=True, cast_shadow=False, receive_shadow=False,
+            )  # fmt: skip
+            vertices = picture.surfaces[part].astype(np.float32)
+            self._put(f"{group}/surfaces/{part}", make, vertices=vertices, position=at, visible=shown["surfaces"])
+        self.axes(f"{group}/part_frames", picture.part_poses, at, 0.14, shown["part_frames"])
+        self.axes(f"{group}/object_frame", picture.object_pose[None], at, 0.6, shown["object_frame"])
+
+
+# ── HTML: whatever came from outside is escaped, as a file's name is text and never markup ────────────────────────────
+
+# A browser's own file input takes drops; viser hides it behind a button, so the drop is handed on to it.
+DROP_ZONE = (
+    '<div id="geocaps-drop" ondragover="event.preventDefault()" '
+    "ondrop=\"event.preventDefault();const i=document.querySelector('input[type=file]');"
+    "i.files=event.dataTransfer.files;i.dispatchEvent(new Event('change',{bubbles:true}))\" "
+    f'style="{_BOX}border:1px dashed #888;text-align:center;color:#888">or drop a file here</div>'
+)
+
+
+def notice(text: str) -> str:
+    return f'<div id="geocaps-message" style="{_BOX}background:#8881">{escape(text)}</div>'
+
+
+def trouble(text: str) -> str:
+    return f'<div id="geocaps-message" role="alert" style="{_BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    cells = "".join(
+        f'<tr><td style="color:#888;padding-right:.8em">{escape(what)}</td><td>{escape(value)}</td></tr>'
+        for what, value in rows
+    )
+    return f'<table style="{_BOX}border-spacing:0">{cells}</table>'
+
+
+def bars(values: Sequence[float], part: int) -> str:
+    """A feature as bars to the left (negative) and right of the middle, in the colour of its part."""
+    reach = max(max(abs(value) for value in values), 1e-12)
+    color = css_color(part_colors(part + 1)[part])
+    lines = []
+    for index, value in enumerate(values):
+        width = 50 * abs(value) / reach
+        left = 50 - width if value < 0 else 50
+        lines.append(
+            '<div style="display:flex;align-items:center;height:1.35em">'
+            f'<span style="width:1.6em;color:#888">{index}</span>'
+            '<span style="position:relative;flex:1;height:.8em;background:#8882">'
+            f'<span class="geocaps-bar" style="position:absolute;left:{left:.1f}%;width:{width:.1f}%;height:100%;'
+            f'background:{color}"></span></span>'
+            f'<span style="width:4.2em;text-align:right">{value:+.3f}</span></div>'
+        )
+    return f'<div style="{_BOX}">{"".join(lines)}</div>'
+
+
+def state_panel(values: Mapping[str, Any]) -> str:
+    """The page's own state, for the curious and for tests."""
+    text = escape(json.dumps(values, ensure_ascii=False))
+    return f'<pre id="geocaps-state" style="{_BOX}white-space:pre-wrap;word-break:break-all">{text}</pre>'
+
+
+def css_color(rgb: np.ndarray) -> str:
+    red, green, blue = (round(255 * float(value)) for value in rgb)
+    return f"rgb({red},{green},{blue})"
