@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
-from geocaps.model.objectives import ObjectiveWeights
 
 from geocaps.apps.encode import Model
 from geocaps.data import load
@@ -24,7 +23,8 @@ from geocaps.evaluation.protocols import alignment_scope, encode_all, measure
 from geocaps.evaluation.run import reconstruction
 from geocaps.evaluation.table1 import finished
 from geocaps.model.checkpoint import load_checkpoint
-from geocaps.training import ObjectiveConfig, TrainConfig, preset
+from geocaps.model.config import PaperObjectConfig, PaperWeights
+from geocaps.training import PaperObjective, TrainConfig, preset
 
 Row = dict[str, float | str]
 
@@ -41,31 +41,31 @@ def rows(base: TrainConfig) -> dict[str, TrainConfig]:
     def weights(**changes: float) -> TrainConfig:
         return objective(weights=replace(base.objective.weights, **changes))
 
-    by_reconstruction = replace(
+    small = base.model.object
+    paper = replace(
         base,
-        model=replace(base.model, object=replace(base.model.object, choice="reconstruction")),
-        objective=ObjectiveConfig(weights=ObjectiveWeights(part=0.0, chamfer=10.0), target_points=256),
-    )
-    reused = replace(base.objective, decomposed=1.0, reuse=4)
-    parts_alone = replace(
-        base, model=replace(base.model, object=replace(base.model.object, look_grid=0)), objective=reused
+        model=replace(
+            base.model,
+            object=PaperObjectConfig(
+                feature=small.feature,
+                width=small.width,
+                blocks=small.blocks,
+                decoder_width=small.decoder_width,
+                decoder_blocks=small.decoder_blocks,
+            ),
+        ),
+        objective=PaperObjective(weights=PaperWeights(part=0.0, chamfer=10.0), target_points=256),
     )
     return {
         "cpu preset": base,
-        "choice by reconstruction, the paper's objective": by_reconstruction,
+        "the paper's layer, Chamfer alone": paper,
         "no contrast": weights(contrast=0.0),
         "no pose agreement": weights(pose=0.0),
-        "starts not perturbed": objective(noise_from=0.0, noise_to=0.0),
-        "no Chamfer, targets T alone": weights(part=0.05, chamfer=0.0),
-        "Chamfer and targets T": weights(part=0.05),
-        "both views see one decomposition": objective(decompositions="shared"),
-        "all objects decomposed, each used four times": replace(base, objective=reused),
-        "parts alone, no grid of points": parts_alone,
+        "starts not perturbed": objective(noise_degrees=0.0),
+        "all objects decomposed": objective(decomposed=1.0),
         "one vote": model(voting_steps=1),
         "three votes": model(voting_steps=3),
-        "only the winner led on": model(leading=1),
-        "all four starts led on": model(leading=4),
-        "half the width": model(width=128, look_width=128),
+        "half the width": model(width=128),
     }
 
 

@@ -21,23 +21,24 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model import objectives, objects, parts
+from geocaps.model import object as objects
+from geocaps.model import parts, routing
 from geocaps.model.blocks import FoldingDecoder
 from geocaps.model.routing import Routing, log_likelihood
 from geocaps.training import preset
+from geocaps.training.batches import Batches, open_data
 from geocaps.training.config import STAGES
-from geocaps.training.data import Batches, open_data
 from geocaps.training.distributed import World
-from geocaps.training.gradients import SPACING, StepGradients
-from geocaps.training.memory import keep_freed_memory
-from geocaps.training.run import untrained
-from geocaps.training.stages import StageLoss
+from geocaps.training.loop import SPACING, StepGradients
+from geocaps.training.run import keep_freed_memory, untrained
+from geocaps.training.stage import Stage, stage_of
 
 BATCH, POINTS, VIEWS, DECODED = 16, 1024, 2, 64
 
@@ -120,12 +121,12 @@ def split(stage: str, rounds: int) -> dict[str, float]:
     watch = Stopwatch()
     loss, gradients = made(stage)
     optimizer = torch.optim.Adam(loss.trained(), lr=1e-4, weight_decay=1e-7)
-    gradients(0, 45.0)
+    gradients(0, 0.0)
     with (
-        replaced(objectives, chamfer=watch.wrap("loss", objectives.chamfer)),
+        replaced(objects, chamfer=watch.wrap("loss", objects.chamfer)),
         replaced(Batches, piece=watch.wrap("data", Batches.piece)),
-        replaced(parts, route=watch.wrap("routing", parts.route), chamfer=watch.wrap("loss", parts.chamfer)),
-        replaced(parts, routed_max_pool=watch.wrap("pooling", parts.routed_max_pool)),
+        replaced(parts, chamfer=watch.wrap("loss", parts.chamfer)),
+        replaced(routing, routed_max_pool=watch.wrap("pooling", routing.routed_max_pool)),
         replaced(parts, farthest_points=watch.wrap("starts", parts.farthest_points)),
         replaced(parts, local_frames=watch.wrap("starts", parts.local_frames)),
         replaced(objects.ObjectVote, forward=watch.wrap("object votes", objects.ObjectVote.forward)),
@@ -136,7 +137,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
         for step in range(SPACING, SPACING * (rounds + 1), SPACING):  # all draws but the newest are there
             with watch.timing("rest"):
                 optimizer.zero_grad(set_to_none=True)
-                gradients(step, 45.0)
+                gradients(step, 0.0)
                 with watch.timing("optimiser"):
                     nn.utils.clip_grad_norm_(loss.trained(), 1.0)
                     optimizer.step()
@@ -144,7 +145,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
 
 
 @contextmanager
-def embeddings_timed(loss: StageLoss, watch: Stopwatch) -> Iterator[None]:
+def embeddings_timed(loss: Stage, watch: Stopwatch) -> Iterator[None]:
     votes = (loss.model.parts.pose_vote, loss.model.parts.feature_vote)
     for vote in votes:
         vote.embed.forward = watch.wrap("embedding", vote.embed.forward)
@@ -155,16 +156,16 @@ def embeddings_timed(loss: StageLoss, watch: Stopwatch) -> Iterator[None]:
             del vote.embed.forward
 
 
-def made(stage: str) -> tuple[StageLoss, StepGradients]:
+def made(stage: str) -> tuple[Stage, StepGradients]:
     config = preset("cpu", data="shapes")
     layer = replace(config.model.parts, views=VIEWS, decoded=DECODED)
     config = replace(config, model=replace(config.model, points=POINTS, parts=layer))
-    loss = StageLoss(untrained(config.model, 0), stage, config.objective)
-    reuse = config.objective.reuse if stage == "object" else 1
+    loss = stage_of(stage, untrained(config.model, 0), config)
+    reuse = config.reuse(stage)
     batches = Batches(
         open_data(config)[0],
         points=POINTS,
-        views=loss.views,
+        samplings=loss.samplings,
         batch=config.stage_config(stage).batch // reuse,
         pieces=1,
         augmentation=config.augmentation(stage),
@@ -190,7 +191,11 @@ def compare(rounds: int) -> dict[str, Any]:
     found = {}
     for turn in range(rounds + 1):
         seconds, found["product"] = step()
-        with replaced(parts, route=plain_route, routed_max_pool=plain_pool, chamfer=plain_chamfer):
+        with (
+            replaced(parts.PointsToParts, iterate=partialmethod(parts.PointsToParts.iterate, router=plain_route)),
+            replaced(routing, routed_max_pool=plain_pool),
+            replaced(parts, chamfer=plain_chamfer),
+        ):
             plain_seconds, found["plain"] = step()
         if turn:
             times["product"].append(seconds)
