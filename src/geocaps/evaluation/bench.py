@@ -19,9 +19,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from geocaps.apps.encode import Model
 from geocaps.data.synthetic import CLASS_NAMES, make_shape
 from geocaps.errors import GeocapsError
-from geocaps.evaluation.dense import LoopedDecoders, dense_loss
-from geocaps.model.config import PartsConfig, preset
-from geocaps.model.objects import PartsToObject
+from geocaps.evaluation.literal import part_decoders, parts_loss
+from geocaps.model.blocks import ParallelDecoders
+from geocaps.model.config import preset
 from geocaps.model.parts import PointsToParts
 
 Kind = Literal["literal", "product"]
@@ -93,7 +93,7 @@ def _train_step(kind: Kind, batch: int, warm_steps: int, repeats: int, pipe: Any
     for _ in range(warm_steps):
         step(layer.loss, small)
     memory = PeakMemory()
-    loss = layer.loss if kind == "product" else lambda clouds, draws: dense_loss(layer, clouds, draws)
+    loss = layer.loss if kind == "product" else partial(parts_loss, layer)
     seconds = best_seconds(lambda: step(loss, points), repeats)
     pipe.send((seconds, memory.added()))
 
@@ -117,13 +117,15 @@ def layer1_step(kind: Kind, batch: int, repeats: int, warm_steps: int = 30) -> t
 def layer2_decoder_ratio(batch: int = 8) -> float:
     """Time of the J part decoders as a loop over that of one batched product, at the paper's sizes."""
     torch.manual_seed(0)
-    config = preset("paper")
-    parallel = PartsToObject(config.object, PartsConfig()).decoder
-    looped = LoopedDecoders(parallel)
-    feature = torch.randn(batch, config.object.feature)
+    parts, layer = preset("paper").parts, preset("paper").object
+    decoders = ParallelDecoders(
+        parts.parts, layer.feature, layer.decoder_width, layer.decoder_blocks, parts.feature + 7
+    )
+    feature = torch.randn(batch, layer.feature)
     with torch.no_grad():
         ratios = [
-            best_seconds(lambda: looped(feature), 10) / best_seconds(lambda: parallel(feature), 10) for _ in range(5)
+            best_seconds(lambda: part_decoders(decoders, feature), 10) / best_seconds(lambda: decoders(feature), 10)
+            for _ in range(5)
         ]
     return statistics.median(ratios)
 
