@@ -121,9 +121,8 @@ def test_gradient_passes_through_the_last_iteration_only():
     whole = layer(points)
     (gradient,) = torch.autograd.grad(whole.capsules.feature.sum(), [layer.pose_vote.project[0].weight])
     with torch.no_grad():
-        before = layer(points, iterations=2).capsules
-    routing = layer.route(points, before)
-    last = layer.encode(points, routing, before, None)
+        *_, before, end = layer.iterate(points, layer.initial(points))
+    last = layer.encode(points, end.routing, before.capsules, None)
     (expected,) = torch.autograd.grad(last.feature.sum(), [layer.pose_vote.project[0].weight])
     torch.testing.assert_close(gradient, expected)
 
