@@ -15,7 +15,7 @@ from tests.training import tiny
 
 
 def batches(dataset: PointDataset, **changes: object) -> Batches:
-    values = {"points": 64, "views": 2, "batch": 4, "pieces": 2, "augmentation": Augmentation(), "key": (0, 0)}
+    values = {"points": 64, "samplings": 2, "batch": 4, "pieces": 2, "augmentation": Augmentation(), "key": (0, 0)}
     return Batches(dataset, **(values | changes))  # type: ignore[arg-type]
 
 

@@ -259,10 +259,10 @@ def _made(kind: Any, value: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         if not isinstance(value, dict):
             return value if value is None else _made(get_args(kind)[0], value)
-        # Of two layers or objectives, the one that has all these names.
-        names = [{entry.name for entry in fields(one)} for one in get_args(kind) if is_dataclass(one)]
-        fitting = [one for one, has in zip(get_args(kind), names, strict=True) if value.keys() <= has]
-        return _made((fitting or get_args(kind))[-1], value)
+        # Of two layers or objectives, the one that has just these names: all of them are always written.
+        kinds = [one for one in get_args(kind) if is_dataclass(one)]
+        exact = [one for one in kinds if value.keys() == {entry.name for entry in fields(one)}]
+        return _made((exact or kinds)[0], value)
     return value
 
 
