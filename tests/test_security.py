@@ -21,7 +21,7 @@ from geocaps.errors import CheckpointError, InvalidInputError
 from geocaps.evaluation.report import page
 from geocaps.evaluation.run import Settings, evaluate
 from geocaps.io import load_points, save_points
-from geocaps.io.scene import write_whole
+from geocaps.io.save import write_whole
 from geocaps.model.checkpoint import load_checkpoint, load_training_state
 
 PACKAGE = Path(geocaps.__file__).parent

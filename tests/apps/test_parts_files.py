@@ -13,7 +13,7 @@ import geocaps
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
 from geocaps.io import load_points
-from geocaps.io.scene import Mesh, save_cloud, save_meshes
+from geocaps.io.save import Mesh, save_cloud, save_meshes
 
 MAP = np.array([5e5, 5.4e6, 120.0])
 

@@ -22,7 +22,7 @@ from io_files import BOXES, CLOUDS, compress_lzf, gltf_tree, make_box, make_poin
 
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.io import gltf, load_points
-from geocaps.io.pcd import decompress_lzf
+from geocaps.io.scans import decompress_lzf
 
 PLY = "ply\nformat {0} 1.0\nelement vertex {1}\nproperty float x\nproperty float y\nproperty float z\n{2}end_header\n"
 FACES = "element face {0}\nproperty list {1} int vertex_indices\n"

@@ -18,8 +18,7 @@ from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity
-from geocaps.io.save import check_target
-from geocaps.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
+from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
 MOST_DRAWN = 64
 """Objects in one picture."""

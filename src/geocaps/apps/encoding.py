@@ -183,7 +183,7 @@ class Encoding:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Encoding:
         """Reads what :meth:`save` wrote. No model is needed, then or later."""
-        from geocaps.io.arrays import read_arrays
+        from geocaps.io.tables import read_arrays
 
         path = Path(path)
         if not path.is_file():

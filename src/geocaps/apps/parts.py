@@ -13,8 +13,7 @@ from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Encoding, PartCapsules
 from geocaps.geometry.sampling import evenly
-from geocaps.io.save import check_target
-from geocaps.io.scene import COLORED_MESH_SUFFIXES, Mesh, save_cloud, save_meshes, write_whole
+from geocaps.io.save import COLORED_MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
 _DRAWN = 4096
 """Points that a picture shows at most."""

@@ -19,7 +19,7 @@ import numpy as np
 from geocaps.data.arrays import MEMORY_LIMIT, Columns, checked_dataset, spilled
 from geocaps.data.base import SPLIT_NAMES, Concatenation, PointDataset, fingerprint_of
 from geocaps.errors import DatasetError
-from geocaps.io.arrays import why_not_hdf5
+from geocaps.io.tables import why_not_hdf5
 
 if TYPE_CHECKING:
     import h5py

@@ -1,13 +1,12 @@
 """glTF 2.0: `.gltf` (JSON, with buffers inside or beside it) and `.glb` (all in one).
 
-trimesh reads a copy of the description that was stripped to geometry, together with the bytes it refers to: every count
-is checked first, and no file is opened but buffers in the folder of the file.
+Only positions, indices and transforms are read. Every count is checked before its bytes are touched, and no file is
+opened but buffers in the folder of the file.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 import struct
 from dataclasses import replace
@@ -24,7 +23,7 @@ from geocaps.io.limits import Geometry
 MAX_INSTANCED = 5_000_000
 
 _GLB_MAGIC, _JSON_CHUNK, _BIN_CHUNK = 0x46546C67, 0x4E4F534A, 0x004E4942
-_COMPONENT_BYTES = {5120: 1, 5121: 1, 5122: 2, 5123: 2, 5125: 4, 5126: 4}
+_COMPONENTS = {5120: "i1", 5121: "u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _FLOAT = 5126
 _POINTS, _TRIANGLES, _STRIP, _FAN = 0, 4, 5, 6
 _COMPRESSIONS = ("KHR_draco_mesh_compression", "EXT_meshopt_compression", "KHR_meshopt_compression")
@@ -72,21 +71,52 @@ def _parse(text: bytes) -> Json:
 
 
 def _read_scene(tree: Json, path: Path, binary: bytes) -> Geometry:
-    from trimesh.exchange.gltf import load_gltf  # slow to import, and few formats need it
-
+    """The parts of the scene put together, each moved by the transforms of the nodes above it."""
     buffers = _read_buffers(tree, path, binary)
-    stripped = _strip(tree, buffers)
-    _check_views(stripped, buffers)
-    _check_instances(stripped, sum(map(len, buffers)))
-    loaded = load_gltf(
-        io.BytesIO(json.dumps(stripped).encode()),
-        resolver={str(i): buffer for i, buffer in enumerate(buffers)},
-        skip_materials=True,
-    )
-    flat = _flatten(loaded["geometry"], loaded["graph"])
-    primitives = [primitive for mesh in _dicts(tree, "meshes") for primitive in _dicts(mesh, "primitives")]
+    tree = tree | {key: _dicts(tree, key) for key in ("meshes", "accessors", "bufferViews")}
+    meshes = [_primitives(tree, mesh) for mesh in tree["meshes"]]
+    nodes = _dicts(tree, "nodes") or [{"mesh": i} for i in range(len(meshes))]
+    placed = _placed(tree, nodes)
+    _check_sizes(tree, meshes, [_whole(node, "mesh") for _, node in placed if "mesh" in node], buffers)
+    vertices: list[np.ndarray] = []
+    triangles: list[np.ndarray] = []
+    loose: list[np.ndarray] = [np.empty((0, 3))]
+    offset = 0
+    world: list[np.ndarray] = []
+    for parent, node in placed:
+        matrix = _transform(node) if parent is None else world[parent] @ _transform(node)
+        world.append(matrix)
+        for part in meshes[node["mesh"]] if "mesh" in node else []:
+            points, *indices = (_read_accessor(tree, accessor, buffers) for accessor in part["accessors"])
+            points = points.astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
+            if part["mode"] == _POINTS:
+                loose.append(points)
+                continue
+            faces = _faces(indices[0].astype(np.int64) if indices else np.arange(len(points)), part["mode"])
+            if len(faces) and faces.max() >= len(points):
+                raise ValueError(f"a face refers to vertex {faces.max()}, and its mesh has {len(points)}")
+            vertices.append(points)
+            triangles.append(faces + offset)
+            offset += len(points)
+    points = np.concatenate(vertices or loose)
+    whole = limits.mesh(points, np.concatenate(triangles)) if vertices else limits.cloud(points)
+    primitives = [primitive for mesh in tree["meshes"] for primitive in _dicts(mesh, "primitives")]
     named = {name for primitive in primitives for name in _dict(primitive.get("attributes", {}))}
-    return replace(flat, extras=limits.extras_of(named), units="metres")  # as glTF has it for every file
+    return replace(whole, extras=limits.extras_of(named), units="metres")  # as glTF has it for every file
+
+
+def _check_sizes(tree: Json, meshes: list[list[Json]], placed: list[int], buffers: list[bytes]) -> None:
+    """Refuse scenes far larger than what is stored: one mesh may stand at many nodes, and views may overlap."""
+    stored = sum(map(len, buffers))
+    elements = [sum(accessor["count"] for part in mesh for accessor in part["accessors"]) for mesh in meshes]
+    copies, limit = sum(_item(elements, mesh) for mesh in placed), MAX_INSTANCED + stored
+    if copies > limit:
+        raise ValueError(f"its scene has {copies:,} vertices and indices, the limit is {limit:,}")
+    views = {accessor["bufferView"] for mesh in meshes for part in mesh for accessor in part["accessors"]}
+    total = sum(_whole(_item(tree["bufferViews"], view), "byteLength") for view in views)
+    # Views of a sound file do not overlap, but for vertices that stand interleaved.
+    if total > max(limits.HARMLESS_BYTES, 8 * stored):
+        raise ValueError(f"its vertices and indices take {total:,} bytes, and {stored:,} are there: the parts overlap")
 
 
 def _read_buffers(tree: Json, path: Path, binary: bytes) -> list[bytes]:
@@ -122,151 +152,99 @@ def _read_uri(uri: str, folder: Path, limit: int) -> bytes:
     return limits.read_bytes(target, limit)
 
 
-def _strip(tree: Json, buffers: list[bytes]) -> Json:
-    """The same scene with positions, indices and transforms only; what nothing refers to is emptied."""
-    accessors, views = _dicts(tree, "accessors"), _dicts(tree, "bufferViews")
-    meshes = [{"primitives": _strip_primitives(mesh)} for mesh in _dicts(tree, "meshes")]
-    used = {i for mesh in meshes for p in mesh["primitives"] for i in [*p["attributes"].values(), p.get("indices")]}
-    kept_accessors: list[Json] = [{"count": 0, "componentType": _FLOAT, "type": "VEC3"} for _ in accessors]
-    kept_views: list[Json] = [{"buffer": 0, "byteLength": 0} for _ in views]
-    for index in used - {None}:
-        kept_accessors[index] = _strip_accessor(_item(accessors, index))
-        view = kept_accessors[index]["bufferView"]
-        source = _item(views, view)
-        _refuse_compression(source)
-        kept_views[view] = {key: _whole(source, key) for key in ("buffer", "byteOffset", "byteLength", "byteStride")}
-        if not kept_views[view]["byteStride"]:
-            del kept_views[view]["byteStride"]
-    nodes = [_strip_node(node) for node in _dicts(tree, "nodes")] or [{"mesh": i} for i in range(len(meshes))]
-    return {
-        "asset": {"version": "2.0"},
-        "buffers": [{"uri": str(i)} for i in range(len(buffers))],
-        "bufferViews": kept_views,
-        "accessors": kept_accessors,
-        "meshes": meshes,
-        "nodes": nodes,
-        "scenes": [{"nodes": _roots(tree, nodes)}],
-    }
-
-
-def _strip_primitives(mesh: Json) -> list[Json]:
-    primitives = []
-    for source in _dicts(mesh, "primitives"):
-        _refuse_compression(source)
-        mode = source.get("mode", _TRIANGLES)
+def _primitives(tree: Json, mesh: Json) -> list[Json]:
+    """The parts of a mesh that are points or triangles: their mode, and their accessors (positions, then indices)."""
+    parts = []
+    for primitive in _dicts(mesh, "primitives"):
+        _refuse_compression(primitive)
+        mode = primitive.get("mode", _TRIANGLES)
         if mode == _FAN:
             raise ValueError("it has triangle fans, which are not read: export it with triangles")
-        attributes = _dict(source.get("attributes", {}))
+        attributes = _dict(primitive.get("attributes", {}))
         if mode in (_POINTS, _TRIANGLES, _STRIP) and "POSITION" in attributes:
-            primitive: Json = {"mode": mode, "attributes": {"POSITION": _whole(attributes, "POSITION")}}
-            if "indices" in source:
-                primitive["indices"] = _whole(source, "indices")
-            primitives.append(primitive)
-    return primitives
+            accessors = [_accessor(tree, _whole(attributes, "POSITION"), "VEC3")]
+            if "indices" in primitive and mode != _POINTS:
+                accessors.append(_accessor(tree, _whole(primitive, "indices"), "SCALAR"))
+            parts.append({"mode": mode, "accessors": accessors})
+    return parts
 
 
-def _strip_accessor(source: Json) -> Json:
+def _accessor(tree: Json, index: int, kind: str) -> Json:
+    """A description of numbers in a buffer, checked in itself."""
+    source = _item(tree["accessors"], index)
     if "sparse" in source or "bufferView" not in source:
         raise ValueError("it has sparse positions, which are not read: export it without them")
     if source.get("normalized") and source.get("componentType") != _FLOAT:
         raise ValueError("it has normalised integer positions, which are not read: export it with floats")
     kept: Json = {key: _whole(source, key) for key in ("bufferView", "byteOffset", "componentType", "count")}
-    kept["type"] = source.get("type")
-    if kept["componentType"] not in _COMPONENT_BYTES or kept["type"] not in ("SCALAR", "VEC3"):
+    if kept["componentType"] not in _COMPONENTS or source.get("type") != kind:
         raise ValueError("its positions or indices have a type that glTF does not allow")
     limits.check_count(kept["count"], "vertices or indices")
-    return kept
+    return kept | {"columns": 3 if kind == "VEC3" else 1}
 
 
-def _strip_node(source: Json) -> Json:
-    node: Json = {}
-    for key, length in _TRANSFORMS.items():
-        if key in source:
-            values = np.asarray(source[key], dtype=np.float64)
-            if values.shape != (length,):
-                raise ValueError(f"the {key} of a node must be {length} numbers")
-            node[key] = values.tolist()
-    if "mesh" in source:
-        node["mesh"] = _whole(source, "mesh")
-    if "children" in source:
-        node["children"] = [_whole({"child": child}, "child") for child in source["children"]]
-    return node
+def _read_accessor(tree: Json, accessor: Json, buffers: list[bytes]) -> np.ndarray:
+    """The numbers, [count, 3] or [count]: an accessor must lie in its view, and the view in its buffer."""
+    source = _item(tree["bufferViews"], accessor["bufferView"])
+    _refuse_compression(source)
+    buffer = _item(buffers, _whole(source, "buffer"))
+    start, length = _whole(source, "byteOffset"), _whole(source, "byteLength")
+    limits.check_present(start + length, len(buffer), "the parts of its buffers")
+    dtype = np.dtype(_COMPONENTS[accessor["componentType"]])
+    count, item = accessor["count"], dtype.itemsize * accessor["columns"]
+    stride = _whole(source, "byteStride") or item
+    end = accessor["byteOffset"] + (max(count, 1) - 1) * stride + item
+    limits.check_present(end, length, "the vertices or indices it declares")
+    shape, steps = (count, accessor["columns"]), (stride, dtype.itemsize)
+    values = np.ndarray(shape, dtype, buffer, start + accessor["byteOffset"], steps)
+    return values if accessor["columns"] == 3 else values[:, 0]
 
 
-def _roots(tree: Json, nodes: list[Json]) -> list[int]:
-    """The nodes that the chosen scene begins with; without a scene, all that are nobody's child."""
+def _faces(corners: np.ndarray, mode: int) -> np.ndarray:
+    if mode == _TRIANGLES:
+        return corners[: len(corners) // 3 * 3].reshape(-1, 3)
+    faces = np.column_stack([corners[:-2], corners[1:-1], corners[2:]])
+    faces[1::2] = faces[1::2, ::-1]  # of a strip every second triangle faces the other way
+    return faces
+
+
+def _placed(tree: Json, nodes: list[Json]) -> list[tuple[int | None, Json]]:
+    """The nodes of the chosen scene (without one: all), each with the place of its parent in the list."""
+    children = [[_whole({"child": child}, "child") for child in node.get("children", [])] for node in nodes]
     scenes = _dicts(tree, "scenes")
     if scenes:
         scene = _item(scenes, _whole(tree, "scene"))
-        return [_whole({"node": node}, "node") for node in scene.get("nodes", [])]
-    children = {child for node in nodes for child in node.get("children", [])}
-    return [i for i in range(len(nodes)) if i not in children]
-
-
-def _check_views(tree: Json, buffers: list[bytes]) -> None:
-    """Every view must lie in its buffer and every accessor in its view; trimesh copies each of them."""
-    views, total = tree["bufferViews"], 0
-    for accessor in tree["accessors"]:
-        if "bufferView" not in accessor:
+        roots = [_whole({"node": node}, "node") for node in scene.get("nodes", [])]
+    else:
+        roots = sorted(set(range(len(nodes))).difference(*children))
+    placed: list[tuple[int | None, Json]] = []
+    waiting: list[tuple[int | None, int | None, int]] = [(None, None, root) for root in roots]
+    seen = set()
+    while waiting:
+        place, parent, index = waiting.pop()
+        if (parent, index) in seen:  # a loop
             continue
-        view = views[accessor["bufferView"]]
-        item = _COMPONENT_BYTES[accessor["componentType"]] * (3 if accessor["type"] == "VEC3" else 1)
-        span = (max(accessor["count"], 1) - 1) * view.get("byteStride", item) + item
-        limits.check_present(accessor["byteOffset"] + span, view["byteLength"], "the vertices or indices it declares")
-        total += accessor["count"] * item
-    for view in views:
-        buffer = _item(buffers, view["buffer"]) if view["byteLength"] else b""
-        limits.check_present(view.get("byteOffset", 0) + view["byteLength"], len(buffer), "the parts of its buffers")
-        total += view["byteLength"]
-    # Parts of a sound file do not overlap, but for vertices that stand interleaved.
-    stored = sum(map(len, buffers))
-    if total > max(limits.HARMLESS_BYTES, 8 * stored):
-        raise ValueError(f"its vertices and indices take {total:,} bytes, and {stored:,} are there: the parts overlap")
+        seen.add((parent, index))
+        placed.append((place, _item(nodes, index)))
+        waiting += [(len(placed) - 1, index, child) for child in children[index]]
+    return placed
 
 
-def _check_instances(tree: Json, stored: int) -> None:
-    """Count what the scene has once every node has its own copy of its mesh."""
-    accessors, limit = tree["accessors"], MAX_INSTANCED + stored
-    elements = []
-    for mesh in tree["meshes"]:
-        used = [i for p in mesh["primitives"] for i in [*p["attributes"].values(), p.get("indices")] if i is not None]
-        elements.append(sum(accessors[i]["count"] for i in used))
-    nodes = tree["nodes"]
-    placed = [*tree["scenes"][0]["nodes"], *(child for node in nodes for child in node.get("children", []))]
-    copies = sum(_item(elements, node["mesh"]) for node in (_item(nodes, i) for i in placed) if "mesh" in node)
-    if max(copies, sum(elements)) > limit:
-        raise ValueError(f"its scene has {max(copies, sum(elements)):,} vertices and indices, the limit is {limit:,}")
-
-
-def _flatten(parts: Json, graph: Any) -> Geometry:
-    """Put the parts together, each moved by the transforms of the nodes above it.
-
-    The edges come parents first. (trimesh's own scene looks for the path from the root anew for each part, which takes
-    for ever in a long chain of nodes.)
-    """
-    world = {"world": np.eye(4)}
-    vertices: list[np.ndarray] = []
-    triangles: list[np.ndarray] = []
-    loose: list[np.ndarray] = []
-    offset = 0
-    for edge in graph:
-        matrix = world[edge["frame_from"]] @ edge["matrix"]
-        world[edge["frame_to"]] = matrix
-        if "geometry" not in edge:
-            continue
-        part = parts[edge["geometry"]]
-        moved = part["vertices"].astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
-        if "faces" not in part:
-            loose.append(moved)
-            continue
-        vertices.append(moved)
-        triangles.append(part["faces"].astype(np.int64) + offset)
-        if len(part["faces"]) and part["faces"].max() >= len(moved):
-            raise ValueError(f"a face refers to vertex {part['faces'].max()}, and its mesh has {len(moved)}")
-        offset += len(moved)
-    if vertices:
-        return limits.mesh(np.concatenate(vertices), np.concatenate(triangles))
-    return limits.cloud(np.concatenate([np.empty((0, 3)), *loose]))
+def _transform(node: Json) -> np.ndarray:
+    given = {key: np.asarray(node[key], dtype=np.float64) for key in _TRANSFORMS if key in node}
+    for key, values in given.items():
+        if values.shape != (_TRANSFORMS[key],):
+            raise ValueError(f"the {key} of a node must be {_TRANSFORMS[key]} numbers")
+    matrix = given["matrix"].reshape(4, 4).T if "matrix" in given else np.eye(4)
+    local = np.eye(4)
+    local[:3, 3] = given.get("translation", 0)
+    x, y, z, w = given.get("rotation", (0, 0, 0, 1))
+    square = x * x + y * y + z * z + w * w
+    if square > 0:
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        local[:3, :3] += 2 / square * (w * cross + cross @ cross)
+    local[:3, :3] *= given.get("scale", 1)
+    return matrix @ local
 
 
 def _refuse_compression(item: Json) -> None:

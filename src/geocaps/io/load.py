@@ -11,16 +11,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from geocaps.errors import (
-    DroppedPointsWarning,
-    FileFormatError,
-    GeocapsError,
-    InvalidInputError,
-    NotFiniteError,
-)
-from geocaps.io import arrays, gltf, las, limits, meshes, pcd, ply, text
+from geocaps.errors import DroppedPointsWarning, FileFormatError, GeocapsError, InvalidInputError, NotFiniteError
+from geocaps.io import gltf, limits, meshes, ply, scans, tables
 from geocaps.io.limits import Geometry
-from geocaps.io.surface import check_draw, sample_surface
+from geocaps.io.meshes import check_draw, sample_surface
 
 DEFAULT_COUNT = 4096
 # float32 keeps about seven digits: below this ratio of extent to offset fewer than four are left for the shape.
@@ -33,17 +27,17 @@ _READERS: dict[str, Callable[[Path], Geometry]] = {
     ".stl": meshes.read_stl,
     ".glb": gltf.read_glb,
     ".gltf": gltf.read_gltf,
-    ".pcd": pcd.read,
-    ".xyz": text.read,
-    ".txt": text.read,
-    ".pts": text.read,
-    ".csv": text.read,
-    ".npy": arrays.read_npy,
-    ".npz": arrays.read_npz,
-    ".h5": arrays.read_hdf5,
-    ".hdf5": arrays.read_hdf5,
-    ".las": las.read,
-    ".laz": las.read,
+    ".pcd": scans.read_pcd,
+    ".xyz": tables.read_text,
+    ".txt": tables.read_text,
+    ".pts": tables.read_text,
+    ".csv": tables.read_text,
+    ".npy": tables.read_npy,
+    ".npz": tables.read_npz,
+    ".h5": tables.read_hdf5,
+    ".hdf5": tables.read_hdf5,
+    ".las": scans.read_las,
+    ".laz": scans.read_las,
 }
 SUFFIXES: frozenset[str] = frozenset(_READERS)
 NO_RETURN_SUFFIXES = (".pcd",)

@@ -1,22 +1,33 @@
-"""Points to a file: the old file or the whole new one, never half of it."""
+"""Files written whole or not at all: clouds as PLY, XYZ, NPY, NPZ, PCD or GLB, meshes as PLY, OBJ, STL or GLB."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import ArrayLike
 
 from geocaps.atomic import written_whole
 from geocaps.errors import InvalidInputError, UsageError
 
-# The names that PLY has for the types that are written.
-_PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
+if TYPE_CHECKING:
+    import trimesh
 
 SAVE_SUFFIXES = (".npy", ".npz", ".pcd", ".ply", ".xyz")
+CLOUD_SUFFIXES = (".glb", *SAVE_SUFFIXES)
+MESH_SUFFIXES = (".glb", ".obj", ".ply", ".stl")
+COLORED_MESH_SUFFIXES = (".glb", ".obj", ".ply")
+
+# The names that PLY has for the types that are written.
+_PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
+_COLORS = ("red", "green", "blue")
+_ROUGH = 0.8
 
 # Columns in the order of the file: x, y, z, then red, green, blue and label where they are given.
 Columns = dict[str, np.ndarray]
@@ -32,7 +43,6 @@ def save_points(
     """
     path = Path(path)
     check_target(path, SAVE_SUFFIXES)
-    writer = _WRITERS[path.suffix.lower()]
     if path.suffix.lower() == ".npy" and (labels is not None or colors is not None):
         raise InvalidInputError(f"cannot write {path}: NPY holds points alone, use NPZ or PLY for labels and colors")
     array = np.asarray(points)
@@ -41,13 +51,68 @@ def save_points(
     array = array.astype("<f8" if array.dtype.itemsize == 8 and array.dtype.kind == "f" else "<f4")
     columns: Columns = dict(zip("xyz", array.T, strict=True))
     if colors is not None:
-        columns |= dict(zip(("red", "green", "blue"), _check_colors(colors, len(array)).T, strict=True))
+        columns |= dict(zip(_COLORS, _check_colors(colors, len(array)).T, strict=True))
     if labels is not None:
         columns["label"] = _check_labels(labels, len(array))
+    with _writing(path) as file:
+        _WRITERS[path.suffix.lower()](file, columns)
 
+
+def save_cloud(
+    path: str | os.PathLike[str],
+    points: Float[np.ndarray, "n 3"],
+    *,
+    labels: Int[np.ndarray, "n"] | None = None,
+    colors: UInt8[np.ndarray, "n 3"] | None = None,
+) -> None:
+    """Write a cloud as GLB (points and colours), or as :func:`save_points` does (labels too, but in NPY)."""
+    path = Path(path)
+    check_target(path, CLOUD_SUFFIXES)
+    if path.suffix.lower() != ".glb":
+        save_points(path, points, labels=labels, colors=colors)
+        return
+    if len(points) == 0:
+        raise InvalidInputError(f"cannot write {path}: there are no points to write")
+    import trimesh  # slow to import, and GLB alone needs it
+
+    center = _center(points)
+    cloud = trimesh.PointCloud(points - center, colors=None if colors is None else _opaque(colors))
+    write_whole(path, _glb([("points", cloud)], center))
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A named mesh; with a colour (0 to 255) all of it has that colour."""
+
+    name: str
+    vertices: Float[np.ndarray, "v 3"]
+    faces: Int[np.ndarray, "f 3"]
+    color: UInt8[np.ndarray, "3"] | None = None
+    face_colors: UInt8[np.ndarray, "f 3"] | None = None  # of each face, for PLY alone: the other formats have none
+
+
+def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
+    """Write meshes as GLB (a node for each), OBJ (an object for each), PLY or STL (all in one; STL has no colours)."""
+    path = Path(path)
+    check_target(path, MESH_SUFFIXES)
+    if not meshes:
+        raise InvalidInputError(f"cannot write {path}: there is no mesh to write")
+    with _writing(path) as file:
+        _MESH_WRITERS[path.suffix.lower()](file, meshes)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write these bytes as a file, all of them or none."""
+    with _writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its place once it is complete."""
     try:
         with written_whole(path) as beside, beside.open("wb") as file:
-            writer(file, columns)
+            yield file
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -82,8 +147,8 @@ def _check_labels(labels: ArrayLike, count: int) -> np.ndarray:
     array = np.asarray(labels)
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise InvalidInputError(f"labels must be {count} integers, not {array.dtype} of shape {list(array.shape)}")
-    limits = np.iinfo(np.int32)
-    if count and (array.min() < limits.min or array.max() > limits.max):
+    bounds = np.iinfo(np.int32)
+    if count and (array.min() < bounds.min or array.max() > bounds.max):
         raise InvalidInputError("labels must fit 32 bits")
     return array.astype("<i4")
 
@@ -99,11 +164,16 @@ def _points(columns: Columns) -> np.ndarray:
     return np.column_stack([columns[axis] for axis in "xyz"])
 
 
-def _write_ply(file: IO[bytes], columns: Columns) -> None:
-    properties = [f"property {_PLY_TYPES[values.dtype.str[1:]]} {name}" for name, values in columns.items()]
-    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(columns['x'])}", *properties, "end_header"]
-    file.write("".join(f"{line}\n" for line in lines).encode())
+def _write_ply(file: IO[bytes], columns: Columns, faces: np.ndarray | None = None) -> None:
+    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(columns['x'])}"]
+    lines += [f"property {_PLY_TYPES[values.dtype.str[1:]]} {name}" for name, values in columns.items()]
+    if faces is not None:
+        lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
+        lines += [f"property uchar {name}" for name in _COLORS if faces["color"].size]
+    file.write("".join(f"{line}\n" for line in [*lines, "end_header"]).encode())
     file.write(_table(columns).tobytes())
+    if faces is not None:
+        file.write(faces.tobytes())
 
 
 def _number_format(values: np.ndarray) -> str:
@@ -122,7 +192,7 @@ def _write_npy(file: IO[bytes], columns: Columns) -> None:
 def _write_npz(file: IO[bytes], columns: Columns) -> None:
     arrays: dict[str, Any] = {"points": _points(columns)}
     if "red" in columns:
-        arrays["colors"] = np.column_stack([columns[name] for name in ("red", "green", "blue")])
+        arrays["colors"] = np.column_stack([columns[name] for name in _COLORS])
     if "label" in columns:
         arrays["labels"] = columns["label"]
     np.savez_compressed(file, **arrays)
@@ -132,7 +202,7 @@ def _write_pcd(file: IO[bytes], columns: Columns) -> None:
     """PCD keeps a colour in one number, 0xRRGGBB."""
     fields = dict(columns)
     if "red" in fields:
-        red, green, blue = (fields.pop(name).astype(np.uint32) for name in ("red", "green", "blue"))
+        red, green, blue = (fields.pop(name).astype(np.uint32) for name in _COLORS)
         fields["rgb"] = (red << 16) | (green << 8) | blue
     kinds = [values.dtype.kind.upper() for values in fields.values()]
     sizes = [str(values.dtype.itemsize) for values in fields.values()]
@@ -154,10 +224,100 @@ def _write_pcd(file: IO[bytes], columns: Columns) -> None:
     _write_rows(file, fields)
 
 
+def _glb(parts: Sequence[tuple[str, trimesh.Trimesh | trimesh.PointCloud]], center: Float[np.ndarray, "3"]) -> bytes:
+    """GLB has float32 only: what lies far from the origin is stored about its centre, and the nodes move it there."""
+    import trimesh
+    from trimesh.transformations import translation_matrix
+
+    scene = trimesh.Scene()
+    for name, part in parts:
+        scene.add_geometry(part, node_name=name, geom_name=name, transform=translation_matrix(center))
+    return scene.export(file_type="glb")
+
+
+def _write_glb(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
+    center = _center(np.concatenate([mesh.vertices for mesh in meshes]))
+    file.write(_glb([(mesh.name, _painted(mesh, center)) for mesh in meshes], center))
+
+
+def _painted(mesh: Mesh, center: Float[np.ndarray, "3"]) -> trimesh.Trimesh:
+    import trimesh
+    from trimesh.visual import TextureVisuals
+    from trimesh.visual.material import PBRMaterial
+
+    # Double-sided: a decoded surface has no outside, and viewers hide the backs of what has one.
+    paint = PBRMaterial(name=mesh.name, doubleSided=True, metallicFactor=0.0, roughnessFactor=_ROUGH)
+    if mesh.color is not None:
+        paint.baseColorFactor = [*mesh.color, 255]
+    return trimesh.Trimesh(mesh.vertices - center, mesh.faces, process=False, visual=TextureVisuals(material=paint))
+
+
+def _write_obj(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
+    """Colours stand behind the coordinates, from 0 to 1, as most programs read them."""
+    first = 1
+    for mesh in meshes:
+        file.write(f"o {mesh.name}\n".encode())
+        columns = mesh.vertices.astype(np.float64)
+        form = "v" + " %.9g" * 3 if mesh.vertices.dtype == np.float32 else "v" + " %.17g" * 3
+        if mesh.color is not None:
+            columns = np.column_stack([columns, np.tile(mesh.color / 255, (len(columns), 1))])
+            form += " %.6f" * 3
+        np.savetxt(file, columns, fmt=form)
+        np.savetxt(file, mesh.faces + first, fmt="f %d %d %d")
+        first += len(mesh.vertices)
+
+
+def _write_ply_meshes(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
+    """Colours only where every mesh has one."""
+    exact = any(mesh.vertices.dtype == np.float64 for mesh in meshes)
+    vertices = np.concatenate([mesh.vertices for mesh in meshes]).astype("<f8" if exact else "<f4")
+    columns: Columns = dict(zip("xyz", vertices.T, strict=True))
+    counts = [len(mesh.vertices) for mesh in meshes]
+    colors = [mesh.color for mesh in meshes if mesh.color is not None]
+    if len(colors) == len(meshes):
+        columns |= dict(zip(_COLORS, np.repeat(colors, counts, axis=0).T, strict=True))
+    shades = [mesh.face_colors for mesh in meshes if mesh.face_colors is not None]
+    shaded = len(shades) == len(meshes)
+    starts = np.cumsum([0, *counts[:-1]])
+    corners = np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=True)])
+    faces = np.empty(len(corners), dtype=[("count", "u1"), ("corners", "<i4", 3), ("color", "u1", 3 * shaded)])
+    faces["count"], faces["corners"] = 3, corners
+    if shaded:
+        faces["color"] = np.concatenate(shades)
+    _write_ply(file, columns, faces)
+
+
+def _write_stl(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
+    """Binary: three corners in float32 and a normal for each triangle."""
+    corners = np.concatenate([mesh.vertices[mesh.faces] for mesh in meshes]).astype(np.float64)
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    rows = np.zeros(len(corners), dtype=[("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attributes", "<u2")])
+    rows["normal"] = normals / np.where(length == 0, 1, length)
+    rows["corners"] = corners
+    file.write(bytes(80) + len(rows).to_bytes(4, "little") + rows.tobytes())
+
+
+def _center(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3"]:
+    """Where the points lie if float32 would feel it, else the origin: a node without a shift is easier to read."""
+    low, high = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
+    return (low + high) / 2 if np.abs((low + high) / 2).max() > (high - low).max() else np.zeros(3)
+
+
+def _opaque(colors: UInt8[np.ndarray, "n 3"]) -> UInt8[np.ndarray, "n 4"]:
+    return np.column_stack([colors, np.full(len(colors), 255, dtype=np.uint8)])
+
+
 _WRITERS: dict[str, Callable[[IO[bytes], Columns], None]] = {
     ".ply": _write_ply,
     ".xyz": _write_rows,
     ".npy": _write_npy,
     ".npz": _write_npz,
     ".pcd": _write_pcd,
+}
+_MESH_WRITERS: dict[str, Callable[[IO[bytes], Sequence[Mesh]], None]] = {
+    ".glb": _write_glb,
+    ".obj": _write_obj,
+    ".ply": _write_ply_meshes,
+    ".stl": _write_stl,
 }

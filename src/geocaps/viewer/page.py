@@ -24,8 +24,7 @@ from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.se3 import Pose
 from geocaps.io import SUFFIXES, save_points
-from geocaps.io.save import check_target
-from geocaps.io.scene import write_whole
+from geocaps.io.save import check_target, write_whole
 from geocaps.viewer.align_mode import AlignMode
 from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
 from geocaps.viewer.mode import DROP_ZONE, Canvas, Mode, css_color, notice, state_panel, trouble
