@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib.util
 import io
 import json
 import re
@@ -26,7 +27,7 @@ from geocaps.evaluation.table1 import configuration
 from geocaps.io import save_points
 from geocaps.model.checkpoint import SHIPPED, load_named
 from geocaps.training import preset
-from geocaps.training.schedule import learning_rate
+from geocaps.training.loop import learning_rate
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
@@ -84,7 +85,7 @@ def extras():
 
 def verbs():
     found = {}
-    for name, verb in cli.VERBS.items():
+    for name, verb in cli.COMMANDS.items():
         if isinstance(verb, dict):
             found |= {f"{name} {inner}": one for inner, one in verb.items()}
         else:
@@ -93,7 +94,7 @@ def verbs():
 
 
 def groups():
-    return [name for name, verb in cli.VERBS.items() if isinstance(verb, dict)]
+    return [name for name, verb in cli.COMMANDS.items() if isinstance(verb, dict)]
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def parse(monkeypatch):
     """The real parser on the real signatures; what is parsed is noted, not done."""
     called = []
 
-    load, name_of = cli.Verb.load, {verb: name for name, verb in verbs().items()}
+    load, name_of = cli.Command.load, {verb: name for name, verb in verbs().items()}
 
     def noting(verb):
         @functools.wraps(load(verb))
@@ -110,7 +111,7 @@ def parse(monkeypatch):
 
         return note
 
-    monkeypatch.setattr(cli.Verb, "load", noting)
+    monkeypatch.setattr(cli.Command, "load", noting)
 
     def parsed(args):
         called.clear()
@@ -167,13 +168,13 @@ def help_text(verb):
 def test_the_help_names_every_verb(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = help_text("")
-    assert all(f"• {name} " in text for name in cli.VERBS)
+    assert all(f"• {name} " in text for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize("verb", groups())
 def test_the_help_of_a_group_names_its_verbs(verb, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert all(f"• {name} " in help_text(verb) for name in cli.VERBS[verb])
+    assert all(f"• {name} " in help_text(verb) for name in cli.COMMANDS[verb])
 
 
 @pytest.mark.parametrize("verb", list(verbs()))
@@ -198,7 +199,7 @@ def test_every_help_page_has_examples_that_parse(verb, monkeypatch, parse):
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "CHANGELOG.md"])
 def test_every_verb_is_written_about(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    missing = [name for name in cli.VERBS if not re.search(rf"geocaps {name}\b", text)]
+    missing = [name for name in cli.COMMANDS if not re.search(rf"geocaps {name}\b", text)]
     assert missing == []
 
 
@@ -399,6 +400,32 @@ def test_the_sums_of_learning_rates_are_those_of_the_schedules():
 def test_no_figure_comes_from_a_script_that_is_gone(page):
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert not re.search(r"not kept|prototype", text)
+
+
+# ── the map from the paper to the code ────────────────────────────────────────────────────────────────────────────────
+
+MAP = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
+ROOMS = ("geometry", "model", "training", "evaluation")
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(rf"`((?:{'|'.join(ROOMS)})[./][\w./]+)`", MAP))))
+def test_every_name_in_the_map_exists(name):
+    module, rest = "geocaps", name.split(".")
+    while rest and importlib.util.find_spec(f"{module}.{rest[0]}"):
+        module += f".{rest.pop(0)}"
+        if not hasattr(importlib.import_module(module), "__path__"):
+            break
+    functools.reduce(getattr, rest, importlib.import_module(module))
+
+
+def test_every_row_of_the_map_leads_to_one_place():
+    rows = [line for line in MAP.partition("## Section 3.1")[2].splitlines() if line.startswith("| ")]
+    codes = [re.split(r"(?<!\\)\|", row)[2].strip() for row in rows if not row.startswith(("| paper |", "| --- |"))]
+    assert len(codes) > 40
+    for code in codes:
+        assert re.fullmatch(rf"`(?:{'|'.join(ROOMS)})\.\w+\.\w[\w.]*`", code), code
+    for algorithm in ("Algorithm 1", "Algorithm 2"):
+        assert sum(row.startswith(f"| {algorithm},") for row in rows) == 1
 
 
 # ── extras ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import torch
 
 from geocaps.evaluation import metrics
 from geocaps.geometry.se3 import Pose
-from geocaps.training.validation import rotation_error
+from geocaps.training.stage import rotation_error
 
 
 def about_z(degrees):
