@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from geocaps.data import hdf5
+from geocaps.data import files
 from geocaps.datasets import load
 from geocaps.errors import DatasetError
 
@@ -128,7 +128,7 @@ def test_unlabelled(tmp_path):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_large_arrays_are_mapped(tmp_path, monkeypatch, compression):
-    monkeypatch.setattr(hdf5, "MEMORY_LIMIT", 64)
+    monkeypatch.setattr(files, "MEMORY_LIMIT", 64)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", data=clouds(300), compression=compression)
     dataset = load(tmp_path / "a.h5")

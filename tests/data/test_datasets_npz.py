@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from geocaps.data import arrays, npz
+from geocaps.data import base, files
 from geocaps.datasets import load, survey
 from geocaps.errors import DatasetError
 
@@ -52,16 +52,16 @@ def test_uncompressed_points_are_mapped_and_never_handed_out(tmp_path):
 
 
 def test_large_compressed_points_go_through_a_temporary_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(npz, "MEMORY_LIMIT", 64)
+    monkeypatch.setattr(files, "MEMORY_LIMIT", 64)
     dataset = load(write(tmp_path / "a.npz", points=POINTS))
     assert isinstance(dataset._points, np.memmap)
     np.testing.assert_array_equal(dataset.points(3).numpy(), POINTS[3])
 
 
 def test_no_room_for_the_temporary_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(npz, "MEMORY_LIMIT", 64)
-    full = arrays.shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda _: full)
+    monkeypatch.setattr(files, "MEMORY_LIMIT", 64)
+    full = base.shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(base.shutil, "disk_usage", lambda _: full)
     with pytest.raises(DatasetError, match="only 10 bytes free"):
         load(write(tmp_path / "a.npz", points=POINTS))
 

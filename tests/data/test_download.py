@@ -15,9 +15,8 @@ import h5py
 import numpy as np
 import pytest
 
-from geocaps.data import archive as archive_module
-from geocaps.data.archive import extract_zip
-from geocaps.data.download import download, sources
+from geocaps.data import download as download_module
+from geocaps.data.download import download, extract_zip, sources
 from geocaps.datasets import load
 from geocaps.errors import DatasetError, UsageError
 
@@ -317,7 +316,7 @@ def test_hostile_archives_leave_nothing(tmp_path, case):
 
 
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive_module, "RATIO_MATTERS_ABOVE", 2**20)
+    monkeypatch.setattr(download_module, "RATIO_MATTERS_ABOVE", 2**20)
     (tmp_path / "a.zip").write_bytes(zip_bytes({"zeros": b"\0" * 2**22}))
     with pytest.raises(DatasetError, match="zip bomb"):
         extract_zip(tmp_path / "a.zip", tmp_path / "out")

@@ -1,8 +1,7 @@
 """Data sets of point clouds behind one interface: ``load`` opens, ``concat`` joins, ``survey`` looks for problems."""
 
 from geocaps.data.base import SPLIT_NAMES, PointDataset, concat
-from geocaps.data.loading import EMBEDDED, load, open_path
-from geocaps.data.survey import Problem, Survey, fault_of, survey
+from geocaps.data.loading import EMBEDDED, Problem, Survey, fault_of, load, survey
 
 __all__ = [
     "EMBEDDED",
@@ -13,6 +12,5 @@ __all__ = [
     "concat",
     "fault_of",
     "load",
-    "open_path",
     "survey",
 ]

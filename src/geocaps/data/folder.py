@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.data.arrays import MEMORY_LIMIT
-from geocaps.data.base import NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of
-from geocaps.data.hdf5 import SPLIT_WORDS
+from geocaps.data.base import MEMORY_LIMIT, NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of
+from geocaps.data.files import SPLIT_WORDS
 from geocaps.errors import DatasetError, NotFiniteError
 from geocaps.io import is_supported, load_points
 
@@ -116,7 +115,7 @@ def _read(item: Item) -> Float[Tensor, "n 3"]:
         points = load_points(item.path, seed=item.seed).points
     except NotFiniteError as error:
         raise DatasetError(
-            f"{error.what}: make a data set without them with  geocaps data pack FOLDER NAME.npz --drop-invalid"
+            f"{error.what}: make a data set without them with  geocaps data pack FOLDER --out NAME.npz --drop-invalid"
         ) from error
     if points.dtype != np.float32:  # so far from the origin that float32 would lose the shape: keep that, not the place
         points = (points - points.mean(0)).astype(np.float32)

@@ -1,17 +1,42 @@
-"""``load``: from a name or a path to a data set."""
+"""Data sets by name or path: opened, made (the embedded sets) and surveyed for problems."""
 
 from __future__ import annotations
 
 import os
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 
-from geocaps.data.base import PointDataset
-from geocaps.data.hdf5 import SUFFIXES as HDF5_SUFFIXES
-from geocaps.data.hdf5 import is_hdf5_folder, read_hdf5, read_hdf5_folder
-from geocaps.data.npz import read_npz
-from geocaps.errors import DatasetError
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from geocaps.data.base import UNLABELLED, Columns, PointDataset, checked_dataset, fingerprint_of
+from geocaps.data.files import (
+    HDF5_SUFFIXES,
+    damaged_members,
+    is_hdf5_folder,
+    open_npz,
+    read_hdf5,
+    read_hdf5_folder,
+    read_npz,
+)
+from geocaps.data.folder import FolderDataset
+from geocaps.data.synthetic import CLASS_NAMES, Shape, make_shape
+from geocaps.errors import DatasetError, GeocapsError
 
 EMBEDDED = ("shapes", "furniture")
+_PER_CLASS = 50
+_STORED_POINTS = 2048
+_CONTENT_VERSION = 1
+"""Part of the fingerprint: raise it when the same class and seed no longer give the same shape."""
+_EXAMPLES = 10
+_UNITS_RATIO = 1000.0
 
 
 def load(
@@ -30,13 +55,9 @@ def load(
     if source != "shapes" and not (per_class is None and seed is None):
         raise DatasetError(f"per_class and seed are for the procedural set 'shapes', not for {os.fspath(source)!r}")
     if source == "shapes":
-        from geocaps.data.embedded import PER_CLASS, ShapesDataset
-
-        dataset: PointDataset = ShapesDataset(PER_CLASS if per_class is None else per_class, seed or 0)
+        dataset: PointDataset = ShapesDataset(_PER_CLASS if per_class is None else per_class, seed or 0)
     elif source == "furniture":
-        from geocaps.data.embedded import furniture
-
-        dataset = furniture()
+        dataset = _furniture()
     else:
         dataset = open_path(Path(source))
     return dataset if split is None else dataset.split(split)
@@ -47,8 +68,6 @@ def open_path(path: Path, *, strict: bool = True) -> PointDataset:
     if path.is_dir():
         if is_hdf5_folder(path):
             return read_hdf5_folder(path, strict=strict)
-        from geocaps.data.folder import FolderDataset  # brings the mesh readers, slow to import
-
         return FolderDataset(path)
     if not path.exists():
         raise DatasetError(
@@ -63,3 +82,208 @@ def open_path(path: Path, *, strict: bool = True) -> PointDataset:
         f"{path}: a data set is an .npz, an HDF5 file ({', '.join(HDF5_SUFFIXES)}) or a folder; "
         "put single objects into a folder, one sub-folder for each class"
     )
+
+
+# ── the embedded sets ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ShapesDataset(PointDataset):
+    """Procedural shapes, ``per_class`` of each class, the same for the same seed; every sampling is fresh.
+
+    Of every ten shapes of a class the ninth is for validation and the tenth for test, so that a larger
+    ``per_class`` only adds shapes.
+    """
+
+    def __init__(self, per_class: int, seed: int) -> None:
+        if per_class < 1:
+            raise DatasetError(f"shapes: per_class must be at least 1, got {per_class}")
+        if seed < 0:
+            raise DatasetError(f"shapes: seed must not be negative, got {seed}")
+        labels, places = np.divmod(np.arange(per_class * len(CLASS_NAMES)), per_class)
+        super().__init__(
+            name="shapes",
+            class_names=CLASS_NAMES,
+            labels=labels,
+            object_ids=[
+                f"{CLASS_NAMES[label]}/{seed}/{place:06d}" for label, place in zip(labels, places, strict=True)
+            ],
+            split_codes=np.select([places % 10 == 8, places % 10 == 9], [1, 2], default=0),
+            fingerprint=fingerprint_of("shapes", str(_CONTENT_VERSION), *CLASS_NAMES, str(per_class), str(seed)),
+        )
+        self._places = places
+        self._seed = seed
+
+    def points(self, index: int) -> Float[Tensor, "n 3"]:
+        shape, seed = self._shape(index)
+        return torch.as_tensor(shape.sample(_STORED_POINTS, torch.Generator().manual_seed(seed)).points)
+
+    def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
+        shape, seed = self._shape(index)
+        return torch.as_tensor(shape.sample(_STORED_POINTS, torch.Generator().manual_seed(seed)).part_labels)
+
+    def samplings(
+        self, index: int, count: int, views: int, generator: torch.Generator
+    ) -> Float[Tensor, "views count 3"]:
+        shape, _ = self._shape(index)
+        return torch.stack([torch.as_tensor(shape.sample(count, generator).points) for _ in range(views)])
+
+    def _shape(self, index: int) -> tuple[Shape, int]:
+        class_name = CLASS_NAMES[self.labels[index]]
+        entropy = [self._seed, zlib.crc32(class_name.encode()), int(self._places[index])]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        return _made(class_name, seed), seed
+
+
+def _furniture() -> PointDataset:
+    """Clouds of furniture models, 2,048 points each; about half have a class. Credits: data/CREDITS.md."""
+    with (
+        resources.as_file(resources.files("geocaps") / "data" / "furniture.npz") as path,
+        open_npz(path) as archive,
+    ):
+        keywords = archive.array("keyword_class")
+        class_names = np.unique(keywords[keywords != ""])
+        columns = Columns(
+            points=archive.array("points"),
+            labels=np.where(keywords == "", -1, np.searchsorted(class_names, keywords)),
+            class_names=class_names,
+            object_ids=archive.array("object_ids"),
+        )
+        return checked_dataset("furniture", "furniture", columns, archive.fingerprint())
+
+
+@lru_cache(maxsize=4096)
+def _made(class_name: str, seed: int) -> Shape:
+    return make_shape(class_name, seed)
+
+
+# ── what is in a data set, and what is wrong with it ──────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Problem:
+    """One kind of problem: how many objects (or classes) have it, and the first few."""
+
+    kind: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, example: str) -> None:
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(example)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The summary of a data set. Ranges are (smallest, median, largest) over its sound objects, None without any."""
+
+    name: str
+    objects: int
+    fingerprint: str
+    classes: dict[str, int]
+    unlabelled: int
+    splits: dict[str, int]
+    point_counts: tuple[int, int, int] | None
+    radii: tuple[float, float, float] | None
+    lowest: tuple[float, float, float] | None
+    highest: tuple[float, float, float] | None
+    problems: list[Problem]
+
+
+def survey(
+    source: str | os.PathLike[str] | PointDataset,
+    *,
+    split: str | None = None,
+    on_object: Callable[[int, int], None] | None = None,
+) -> Survey:
+    """Reads every object once. ``on_object(done, of)`` is told of progress."""
+    problems: dict[str, Problem] = {}
+
+    def found(kind: str, example: str) -> None:
+        problems.setdefault(kind, Problem(kind)).add(example)
+
+    dataset = _opened(source, split)
+    if not isinstance(source, PointDataset) and str(source) not in EMBEDDED and Path(source).suffix.lower() == ".npz":
+        for key in damaged_members(Path(source)):
+            found("damaged data (checksum)", key)
+    counts, radii, lows, highs = [], [], [], []
+    copies: dict[bytes, str] = {}
+    for index, object_id in enumerate(dataset.object_ids):
+        if on_object is not None:
+            on_object(index, len(dataset))
+        try:
+            points = dataset.points(index).numpy()
+        except GeocapsError as error:
+            found("unreadable", f"{object_id}: {error}")
+            continue
+        fault = fault_of(points)
+        if fault is not None:
+            found(fault, object_id)
+            continue
+        digest = dataset.digest(index)
+        if digest in copies:
+            found("duplicated object", f"{object_id} = {copies[digest]}")
+        copies.setdefault(digest, object_id)
+        low, high = points.min(0), points.max(0)
+        counts.append(len(points))
+        lows.append(low)
+        highs.append(high)
+        radii.append(float(np.linalg.norm((high - low).astype(np.float64)) / 2))
+    _check_radii(radii, found)
+    _check_names(dataset, found)
+    return Survey(
+        name=dataset.name,
+        objects=len(dataset),
+        fingerprint=dataset.fingerprint,
+        classes={name: int((dataset.labels == code).sum()) for code, name in enumerate(dataset.class_names)},
+        unlabelled=int((dataset.labels == UNLABELLED).sum()),
+        splits={name: len(dataset.split(name)) for name in dataset.splits},
+        point_counts=(min(counts), int(np.median(counts)), max(counts)) if counts else None,
+        radii=(min(radii), float(np.median(radii)), max(radii)) if radii else None,
+        lowest=_corner(np.min(lows, axis=0)) if lows else None,
+        highest=_corner(np.max(highs, axis=0)) if highs else None,
+        problems=list(problems.values()),
+    )
+
+
+def _opened(source: str | os.PathLike[str] | PointDataset, split: str | None) -> PointDataset:
+    if isinstance(source, PointDataset) or source in EMBEDDED:
+        dataset = source if isinstance(source, PointDataset) else load(source)
+    else:
+        dataset = open_path(Path(source), strict=False)
+    return dataset if split is None else dataset.split(split)
+
+
+def fault_of(points: np.ndarray) -> str | None:
+    """What makes a cloud useless, or None."""
+    if len(points) == 0:
+        return "empty cloud"
+    if not np.isfinite(points).all():
+        return "points that are not finite"
+    if (points == points[0]).all():
+        return "constant cloud (all points at one place)"
+    return None
+
+
+def _check_radii(radii: list[float], found: Callable[[str, str], None]) -> None:
+    sound = [radius for radius in radii if radius > 0]
+    if sound and max(sound) > _UNITS_RATIO * min(sound):
+        found("sizes differ a thousandfold (mixed units?)", f"half diagonals {min(sound):.3g} to {max(sound):.3g}")
+
+
+def _check_names(dataset: PointDataset, found: Callable[[str, str], None]) -> None:
+    for object_id, count in Counter(dataset.object_ids).items():
+        if count > 1:
+            found("object id used twice", f"{object_id} x {count}")
+    outside = (dataset.labels < UNLABELLED) | (dataset.labels >= len(dataset.class_names))
+    for index in np.flatnonzero(outside).tolist():
+        found("label out of range", f"{dataset.object_ids[index]}: {dataset.labels[index]}")
+    present = set(dataset.labels.tolist())
+    for code, name in enumerate(dataset.class_names):
+        if code not in present:
+            found("class without objects", name)
+
+
+def _corner(values: np.ndarray) -> tuple[float, float, float]:
+    x, y, z = values.tolist()
+    return x, y, z
