@@ -139,7 +139,7 @@ def test_the_archive_of_modelnet_is_unpacked_and_loads(tmp_path):
 def test_a_cut_transfer_goes_on_where_it_stopped(tmp_path):
     content = npz_bytes()
     with serving(content, "a.npz", cut_at=5000) as site:
-        with pytest.raises(DatasetError, match="call again to go on"):
+        with pytest.raises(DatasetError, match="re-run to resume"):
             download("mine", tmp_path, url=site.url)
         assert not (tmp_path / "a.npz").exists()
         assert (tmp_path / "a.npz.part").stat().st_size == 5000

@@ -1,6 +1,6 @@
-"""Fetches public data sets: resumable, checked, and never half in place.
+"""Downloads of public data sets: resumable, checked, and never half in place.
 
-A file is fetched to ``<name>.part`` (a later call goes on where it stopped), checked, then renamed. Its SHA-256 is kept
+A file is fetched to ``<name>.part`` (a later call resumes), checked, then renamed. Its SHA-256 is kept
 beside it, so that a file of which no checksum is published is at least the same the second time.
 """
 
@@ -154,7 +154,7 @@ def _expected(source: Source, url: str | None, sha256: str | None) -> str | None
 
 
 def _fetch(url: str, part: Path, on_bytes: Progress | None) -> None:
-    """Fetches into ``part``, going on from what is there when the server still has the same file."""
+    """Fetch into ``part``, resuming what is there when the server still has the same file."""
     tag_file = part.with_name(part.name + ".tag")
     have = part.stat().st_size if part.exists() and tag_file.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "geocaps", "Accept-Encoding": "identity"})
@@ -179,18 +179,16 @@ def _fetch(url: str, part: Path, on_bytes: Progress | None) -> None:
         if error.code == 416:  # what is there is not a part of the file on the server
             _forget(part, tag_file)
             raise DatasetError(
-                f"{url}: the part that was fetched earlier does not fit; call again to start over"
+                f"{url}: the part that was fetched earlier does not fit; re-run to start over"
             ) from error
         raise DatasetError(
             f"{url}: the server answered {error.code} {error.reason}; try later or give --url"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise DatasetError(f"{url}: the transfer failed ({reason}); call again to go on where it stopped") from error
+        raise DatasetError(f"{url}: the transfer failed ({reason}); re-run to resume") from error
     if total is not None and have != total:
-        raise DatasetError(
-            f"{url}: the transfer ended at {have} of {total} bytes; call again to go on where it stopped"
-        )
+        raise DatasetError(f"{url}: the transfer ended at {have} of {total} bytes; re-run to resume")
     tag_file.unlink(missing_ok=True)
 
 
@@ -206,7 +204,7 @@ def _remember_tag(tag_file: Path, reply: http.client.HTTPResponse) -> None:
 
 def _check_range(reply: http.client.HTTPResponse, have: int, url: str) -> None:
     if have and not reply.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-        raise DatasetError(f"{url}: the server sent another range than asked for; delete the .part file and call again")
+        raise DatasetError(f"{url}: the server sent another range than asked for; delete the .part file and re-run")
 
 
 def _check_space(part: Path, have: int, total: int | None) -> None:
@@ -233,7 +231,7 @@ def _check(part: Path, checksum: str | None, url: str) -> None:
         _forget(part)
         raise DatasetError(
             f"{url}: the {algorithm} of what came is {found}, expected {expected}; it was deleted. "
-            "Call again, and if this stays so the file has changed at its source: check it there and give --sha256"
+            "Re-run, and if this stays so the file has changed at its source: check it there and give --sha256"
         )
 
 

@@ -34,7 +34,7 @@ from geocaps.data.base import (
     spilled,
 )
 from geocaps.errors import DatasetError
-from geocaps.io.tables import why_not_hdf5
+from geocaps.io.tables import Readable, npy_header, why_not_hdf5
 
 if TYPE_CHECKING:
     import h5py
@@ -104,7 +104,7 @@ class NpzArchive:
     def array(self, key: str) -> np.ndarray:
         info = self._members[key]
         with self._archive.open(info) as member:
-            shape, fortran, dtype = _read_header(member)
+            shape, fortran, dtype = npy_header(member)
             start = member.tell()
             size = math.prod(shape) * dtype.itemsize
             if dtype.hasobject:
@@ -170,16 +170,7 @@ def damaged_members(path: Path) -> list[str]:
     return damaged
 
 
-def _read_header(member: zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(member)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(member)
-    raise ValueError(f"array format {version} is not supported")
-
-
-def _fill(array: np.memmap, member: zipfile.ZipExtFile) -> None:
+def _fill(array: np.memmap, member: Readable) -> None:
     target = array.reshape(-1).view(np.uint8)
     position = 0
     while block := member.read(2**24):
@@ -211,7 +202,7 @@ def is_hdf5_folder(folder: Path) -> bool:
 
 
 def _split_of(text: str) -> str | None:
-    """The split that a name speaks of: ``ply_data_train0`` is ``train``."""
+    """The split that a name mentions: ``ply_data_train0`` is ``train``."""
     words = re.findall(r"[a-z]+", text.lower())
     return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), None)
 

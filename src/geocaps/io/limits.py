@@ -1,4 +1,4 @@
-"""What a file may ask of this machine, and the values that every reader hands back.
+"""Limits on what a file may ask of this machine, and the geometry that every reader returns.
 
 A reader raises a plain `ValueError` (or whatever its library raises) with the reason; `load_points` turns it into one
 sentence that names the file. Counts in a header are checked against the bytes that are there before any reader runs.
@@ -30,7 +30,7 @@ class Geometry:
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"] | None = None
     extras: tuple[str, ...] = ()
-    """What else the file says of its points, such as colours; it is passed over."""
+    """What else the file says of its points, such as colours; it is ignored."""
     units: str | None = None
     """The unit of length, where the file or its format states one."""
 
@@ -84,14 +84,20 @@ _EXTRAS = {
 
 
 def read_bytes(path: Path, limit: int | None = None) -> bytes:
-    """The whole file, after its size was checked against MAX_FILE_BYTES (or the lower `limit`)."""
+    """The whole file, after its size was checked."""
+    size = checked_size(path, limit)
+    with path.open("rb") as file:
+        # Python allocates what is asked for, so ask for no more than is there.
+        return file.read(size)
+
+
+def checked_size(path: Path, limit: int | None = None) -> int:
+    """The size of a file, at most MAX_FILE_BYTES (or the lower `limit`)."""
     limit = MAX_FILE_BYTES if limit is None else min(limit, MAX_FILE_BYTES)
     size = path.stat().st_size
     if size > limit:
         raise ValueError(f"the file has {size:,} bytes, the limit is {limit:,}")
-    with path.open("rb") as file:
-        # Python sets aside what is asked for, so ask for no more than is there.
-        return file.read(size)
+    return size
 
 
 def read_text(path: Path) -> str:
@@ -101,7 +107,7 @@ def read_text(path: Path) -> str:
 
 
 def check_text(size: int) -> None:
-    """Refuse more text than can be parsed here."""
+    """Refuse text that exceeds MAX_TEXT_BYTES."""
     if size > MAX_TEXT_BYTES:
         raise ValueError(f"its text has {size:,} bytes, the limit is {MAX_TEXT_BYTES:,}: convert it to a binary format")
 
@@ -117,7 +123,7 @@ def decode(data: bytes) -> str:
 
 
 def check_count(count: int, what: str = "points") -> None:
-    """Refuse a count that no file of ours may hold."""
+    """Refuse a count that is negative or exceeds MAX_POINTS."""
     if count < 0:
         raise ValueError(f"the header declares {count} {what}")
     if count > MAX_POINTS:

@@ -46,7 +46,7 @@ NO_RETURN_SUFFIXES = (".pcd",)
 
 @dataclass(frozen=True)
 class PointCloud:
-    """Points in the units and the frame of their file: nothing is centred, scaled or turned.
+    """Points in the units and the frame of their file: nothing is centred, scaled or rotated.
 
     `points` (and `vertices`) are float32; they stay float64 where float32 would lose the shape, as with a small scan in
     map coordinates (UTM), far from the origin. `faces` and `vertices` are the mesh that the points were drawn from.
@@ -180,8 +180,7 @@ def finite_only(
 ) -> tuple[Float[np.ndarray, "m 3"], Int[np.ndarray, "g 3"] | None, int]:
     """The points (and the faces between them) without those that are NaN or infinite, and how many those were.
 
-    Left out with a DroppedPointsWarning, or, without `drop`, refused with NotFiniteError: so in every place that takes
-    points.
+    They are left out with a DroppedPointsWarning or, without `drop`, refused with NotFiniteError.
     """
     sound = np.isfinite(points).all(axis=1)
     wrong = len(points) - int(sound.sum())

@@ -48,7 +48,7 @@ class _Header:
 
 
 def read(path: Path) -> Geometry:
-    """Read a PLY file; without faces its vertices are the cloud. Colours, normals and the like are passed over."""
+    """Read a PLY file; without faces its vertices are the cloud. Colours, normals and the like are ignored."""
     data = limits.read_bytes(path)
     header = _parse_header(data)
     _check_sizes(header, data)

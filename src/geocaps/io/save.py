@@ -118,7 +118,7 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_target(path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Refuse a name that cannot be written, or that is one of the inputs: worth asking before hours of work."""
+    """Refuse a name that cannot be written, or that is one of the inputs; call it before any long work."""
     if path.suffix.lower() not in suffixes:
         raise UsageError(f"cannot write {path}: the name must end in {' or '.join(sorted(suffixes))}")
     if not path.parent.is_dir():

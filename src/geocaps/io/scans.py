@@ -122,7 +122,7 @@ def _read_compressed(header: _Header, body: memoryview, size: int) -> np.ndarray
     for i in header.axes:
         item = header.fields[i]
         values = np.frombuffer(unpacked, item.dtype, item.count * header.points, int(starts[i]))
-        columns.append(values.reshape(header.points, item.count)[:, 0])
+        columns.append(values[:: item.count])
     return np.column_stack(columns)
 
 
@@ -232,7 +232,7 @@ def _units(header: Any) -> str | None:
 
 
 def _check_header(data: bytes) -> tuple[int, int, bool]:
-    """Where the points begin, the bytes of one, whether they are compressed; laspy believes these without a look."""
+    """Where the points begin, the bytes of one, whether they are compressed: what laspy does not check."""
     if data[:4] != b"LASF" or len(data) < 227:
         raise ValueError("it does not begin with a LAS header")
     header_bytes, point_start, records, point_format, point_bytes = struct.unpack_from("<HIIBH", data, 94)
@@ -244,7 +244,7 @@ def _check_header(data: bytes) -> tuple[int, int, bool]:
 
 
 def _check_chunks(data: bytes, point_start: int, header: Any, lazrs: Any) -> None:
-    """Walk the chunks: lazrs sets aside whatever size they declare, and ends the process when it cannot."""
+    """Walk the chunks: lazrs allocates whatever size they declare, and aborts the process when it cannot."""
     records = [vlr for vlr in header.vlrs if vlr.record_id == _LASZIP_RECORD and vlr.user_id == "laszip encoded"]
     if len(records) != 1:
         raise ValueError("it has no description of its compression (LASzip record)")

@@ -6,10 +6,11 @@ Nothing is unpickled, and an array is read only after its shape was checked.
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -31,10 +32,17 @@ _HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 Shape = tuple[int, ...]
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
 def read_text(path: Path) -> Geometry:
     """Read x, y, z from columns, divided by space, comma, semicolon or tab.
 
-    They are the columns that a header line names x, y and z, else the first three; other columns are passed over.
+    They are the columns that a header line names x, y and z, else the first three; other columns are ignored.
     Lines that are blank or begin with #, // or % are comments. A lone number first (PTS) is the number of points.
     """
     stream = io.StringIO(limits.read_text(path))
@@ -64,14 +72,12 @@ def read_text(path: Path) -> Geometry:
 
 def _next_line(stream: io.StringIO) -> tuple[int, str]:
     """Where the next line that is neither blank nor a comment begins, and the line."""
-    while True:
+    start = stream.tell()
+    while line := stream.readline():
+        if line.strip() and not line.strip().startswith(_COMMENTS):
+            return start, line.strip()
         start = stream.tell()
-        line = stream.readline()
-        if not line:
-            raise ValueError("there are no lines of numbers")
-        line = line.strip()
-        if line and not line.startswith(_COMMENTS):
-            return start, line
+    raise ValueError("there are no lines of numbers")
 
 
 def _is_number(word: str) -> bool:
@@ -85,54 +91,64 @@ def _is_number(word: str) -> bool:
 def read_npy(path: Path) -> Geometry:
     """Read an array [N, 3], or [N, C] whose first three columns are x, y, z."""
     data = limits.read_bytes(path)
-    stream = io.BytesIO(data)
-    shape, dtype = _npy_header(stream)
+    shape, _, dtype = npy_header(io.BytesIO(data))
     _check_array(shape, dtype, "the array")
-    limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), "the points that the header declares")
-    return _cloud(npy_format.read_array(io.BytesIO(data), allow_pickle=False))
+    return _cloud(_array(data, "the points that the header declares"))
 
 
 def read_npz(path: Path) -> Geometry:
     """Read the array `points` (or `data`), else the only array of shape [N, 3]."""
-    with _opened_npz(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        if len(archive.infolist()) > _MAX_MEMBERS:
-            raise ValueError(f"it has {len(members):,} arrays, the limit is {_MAX_MEMBERS:,}")
-        headers = {}
-        for name, info in members.items():
-            # Other methods, which NumPy never writes, unpack without a bound.
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"the array '{name[:40]}' is packed in a way that NumPy does not write")
-            if not info.filename.endswith(".npy"):
-                continue
+    archive = _opened_npz(path)
+    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    headers = {}
+    for name, info in members.items():
+        # Other methods, which NumPy never writes, unpack without a bound.
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"the array '{name[:40]}' is compressed by a method that NumPy does not use")
+        if info.filename.endswith(".npy"):
             with archive.open(info) as member:
-                headers[name] = _npy_header(io.BytesIO(member.read(_NPY_HEADER_BYTES)))
-        name = _choose({key: shape for key, (shape, _) in headers.items()})
-        shape, dtype = headers[name]
-        _check_array(shape, dtype, f"the array '{name[:40]}'")
-        info = members[name]
-        limits.check_expansion(info.file_size, info.compress_size)
-        limits.check_present(_nbytes(shape, dtype), info.file_size, f"the array '{name[:40]}'")
-        # The size in the directory, checked above, is all that a member can give.
-        return _cloud(npy_format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False))
+                headers[name] = npy_header(member)
+    name = _choose({key: shape for key, (shape, _, _) in headers.items()})
+    shape, _, dtype = headers[name]
+    _check_array(shape, dtype, f"the array '{name[:40]}'")
+    limits.check_expansion(members[name].file_size, members[name].compress_size)
+    # The size in the directory, checked above, is all that a member can give.
+    return _cloud(_array(archive.read(members[name]), f"the array '{name[:40]}'"))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read every array of an archive that ``np.savez`` wrote (not packed), each after its size was checked."""
-    found = {}
-    with _opened_npz(path) as archive:
-        if len(archive.infolist()) > _MAX_MEMBERS:
-            raise ValueError(f"it has {len(archive.infolist()):,} arrays, the limit is {_MAX_MEMBERS:,}")
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
-                raise ValueError(f"its member '{info.filename[:40]}' is packed, or is no array")
-            data = archive.read(info)
-            stream = io.BytesIO(data)
-            shape, dtype = _npy_header(stream)
-            limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), f"the array '{name[:40]}'")
-            found[name] = npy_format.read_array(io.BytesIO(data), allow_pickle=False)
+    archive, found = _opened_npz(path), {}
+    for info in archive.infolist():
+        if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
+            raise ValueError(f"its member '{info.filename[:40]}' is packed, or is no array")
+        name = info.filename.removesuffix(".npy")
+        found[name] = _array(archive.read(info), f"the array '{name[:40]}'")
     return found
+
+
+def npy_header(stream: Readable) -> tuple[Shape, bool, np.dtype]:
+    """Shape, whether in Fortran order, and type of an NPY stream, which is left where its data begin."""
+    try:
+        version = npy_format.read_magic(stream)
+    except ValueError as error:
+        raise ValueError("it does not begin with an NPY header") from error
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"NPY version {version} is not read, save it with version 1.0 or 2.0")
+    length_bytes = stream.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(length_bytes, "little")
+    if length > _NPY_HEADER_BYTES:
+        raise ValueError(f"its header declares {length:,} bytes for itself, the limit is {_NPY_HEADER_BYTES:,}")
+    return readers[version](io.BytesIO(length_bytes + stream.read(length)))
+
+
+def _array(data: bytes, what: str) -> np.ndarray:
+    """The array of an NPY file, whose header must not declare more than is there."""
+    stream = io.BytesIO(data)
+    shape, _, dtype = npy_header(stream)
+    limits.check_present(_nbytes(shape, dtype), len(data) - stream.tell(), what)
+    return npy_format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
 def _cloud(table: np.ndarray) -> Geometry:
@@ -142,18 +158,19 @@ def _cloud(table: np.ndarray) -> Geometry:
 
 def _opened_npz(path: Path) -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(io.BytesIO(limits.read_bytes(path)))
+        archive = zipfile.ZipFile(io.BytesIO(limits.read_bytes(path)))
     except zipfile.BadZipFile as error:
         raise ValueError(
             "it is not a zip archive, as NPZ files are: damaged, cut short or of another format"
         ) from error
+    if len(archive.infolist()) > _MAX_MEMBERS:
+        raise ValueError(f"it has {len(archive.infolist()):,} arrays, the limit is {_MAX_MEMBERS:,}")
+    return archive
 
 
 def read_hdf5(path: Path) -> Geometry:
-    """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in whatever group it stands."""
-    size = path.stat().st_size
-    if size > limits.MAX_FILE_BYTES:
-        raise ValueError(f"the file has {size:,} bytes, the limit is {limits.MAX_FILE_BYTES:,}")
+    """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in any group."""
+    size = limits.checked_size(path)
     with _opened_hdf5(path) as file:
         datasets = _hdf5_datasets(file)
         name = _choose({key: item.shape for key, item in datasets.items()})
@@ -182,7 +199,7 @@ def _opened_hdf5(path: Path) -> h5py.File:
 
 
 def why_not_hdf5(path: Path, error: Exception) -> str:
-    """HDF5 speaks of its own inside when a file does not open."""
+    """A plain reason why a file does not open: HDF5 itself reports on its internals."""
     import h5py
 
     if not isinstance(error, OSError) or error.errno is not None:
@@ -214,23 +231,6 @@ def _hdf5_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     return found
 
 
-def _npy_header(stream: io.BytesIO) -> tuple[Shape, np.dtype]:
-    """Shape and type of an NPY stream, which is left where its data begin."""
-    try:
-        version = npy_format.read_magic(stream)
-    except ValueError as error:
-        raise ValueError("it does not begin with an NPY header") from error
-    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"NPY version {version} is not read, save it with version 1.0 or 2.0")
-    length_bytes = stream.read(2 if version == (1, 0) else 4)
-    length = int.from_bytes(length_bytes, "little")
-    if length > _NPY_HEADER_BYTES:
-        raise ValueError(f"its header declares {length:,} bytes for itself, the limit is {_NPY_HEADER_BYTES:,}")
-    shape, _, dtype = readers[version](io.BytesIO(length_bytes + stream.read(length)))
-    return shape, dtype
-
-
 def _choose(shapes: Mapping[str, Shape]) -> str:
     """The name of the array that holds the points."""
     for name in _NAMES:
@@ -257,7 +257,4 @@ def _check_array(shape: Shape, dtype: np.dtype, what: str) -> None:
 
 
 def _nbytes(shape: Shape, dtype: np.dtype) -> int:
-    total = dtype.itemsize
-    for extent in shape:
-        total *= int(extent)
-    return total
+    return math.prod(map(int, shape)) * dtype.itemsize
