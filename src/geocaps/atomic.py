@@ -1,4 +1,4 @@
-"""A file is written whole or not at all."""
+"""Files written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on processes of this machine, one thread each, that goes on when one of them dies."""
+"""A pool of single-threaded processes that survives the death of any of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Workers(Generic[Task, Result]):
     """Called with a task and ``arguments``."""
     arguments: tuple[object, ...]
     on_death: Callable[[Task], Result]
-    """What stands for the result of a task that ended a process of its own; called in this process."""
+    """Gives the result of a task that killed even a process of its own; called in this process."""
 
     def run(self, tasks: Sequence[Task], workers: int | None) -> Iterator[tuple[Task, Result]]:
-        """Every task with its result, in the order in which they are done; ``workers`` is by default one a core."""
+        """Every task with its result, in the order in which they are done; ``workers`` is one per core by default."""
         workers = workers or os.cpu_count() or 1
         left = deque(tasks)
         while left:

@@ -78,7 +78,7 @@ def download(
     sha256: str | None = None,
     on_bytes: Progress | None = None,
 ) -> Downloaded:
-    """Fetches a known data set, or with ``url`` any other, into ``folder``; a zip is unpacked to ``folder/name``.
+    """Fetch a known data set, or with ``url`` any other, into ``folder``; a zip is unpacked to ``folder/name``.
 
     ``on_bytes(done, of)`` is told of progress. A wrong checksum raises a DatasetError and leaves nothing in place.
     """

@@ -58,7 +58,7 @@ _CLASS_FILES = ("shape_names.txt", "all_object_categories.txt")
 
 
 def read_npz(path: Path, *, strict: bool = True) -> ArrayDataset:
-    """Opens a data set file. Points stored without compression are mapped, not read."""
+    """Open a data set file. Points stored without compression are mapped, not read."""
     with open_npz(path) as archive:
         point_key = next((key for key in _POINT_KEYS if key in archive), None)
         if point_key is None:

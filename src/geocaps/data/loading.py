@@ -46,7 +46,7 @@ def load(
     per_class: int | None = None,
     seed: int | None = None,
 ) -> PointDataset:
-    """Opens a data set.
+    """Open a data set.
 
     ``source`` is ``"shapes"`` (procedural; ``per_class`` of each class, default 50, drawn with ``seed``, default 0),
     ``"furniture"``, or the path of an ``.npz``, of an HDF5 file, of a folder of HDF5 files, or of a folder of meshes
@@ -196,7 +196,7 @@ def survey(
     split: str | None = None,
     on_object: Callable[[int, int], None] | None = None,
 ) -> Survey:
-    """Reads every object once. ``on_object(done, of)`` is told of progress."""
+    """Read every object once and report; ``on_object(done, of)`` is told of progress."""
     problems: dict[str, Problem] = {}
 
     def found(kind: str, example: str) -> None:

@@ -1,4 +1,4 @@
-"""``pack``: a folder of meshes and clouds sampled into one ``.npz``, in parallel, and resumable after any kill.
+"""Packing: a folder of meshes and clouds sampled into one ``.npz``, in parallel, and resumable after any kill.
 
 Work in progress lies beside the output in ``<output>.partial``: the sampled rows in one file and a journal with one
 line for each finished file. A row is written before its line, so whatever the journal names is there; on a new run only
@@ -35,6 +35,7 @@ from geocaps.workers import Workers
 FORMAT = 2
 INT16_STEPS = 32767
 SCALE = np.float32(1 / INT16_STEPS)
+_ENDED = "reading it ended the process (out of memory, or a fault in the reader)"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def pack(
     overwrite: bool = False,
     on_file: Callable[[int, int], None] | None = None,
 ) -> PackReport:
-    """Samples every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
+    """Sample every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
 
     Each object is centred and scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is told of
     progress. Files that cannot be read are skipped and reported, and so are those with points that are NaN or infinite
@@ -100,7 +101,7 @@ def pack(
     with _writing(output, partial), Journal(partial, settings, restart=overwrite) as journal:
         todo = [item for item in items if not journal.has(item)]
         resumed = len(items) - len(todo)
-        processes = Workers(_work, (points, seed, drop_invalid), on_death=_ended_its_process)
+        processes = Workers(_work, (points, seed, drop_invalid), on_death=lambda _: _ENDED)
         for done, (item, outcome) in enumerate(processes.run(todo, workers), start=1):
             journal.add(item, outcome)
             if on_file is not None:
@@ -206,7 +207,7 @@ class Journal:
         return file.read(self._row_bytes)
 
     def _read(self, settings: dict[str, Any]) -> bool:
-        """Takes over the sound lines of an earlier run; False when that run had other settings."""
+        """Take over the sound lines of an earlier run; False when that run had other settings."""
         journal, rows = self._folder / "journal.jsonl", self._folder / "rows.bin"
         if not (journal.is_file() and rows.is_file()):
             return True  # killed before the first file was done
@@ -266,10 +267,6 @@ def _work(item: Item, points: int, seed: int, drop_invalid: bool) -> Sampled | s
         return str(error)
     except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason
         return f"{type(error).__name__}: {error}"
-
-
-def _ended_its_process(item: Item) -> str:
-    return "reading it ended the process (out of memory, or a fault in the reader)"
 
 
 def _write(output: Path, items: list[Item], rows: Iterator[bytes], points: int) -> None:

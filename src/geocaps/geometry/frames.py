@@ -1,4 +1,4 @@
-"""Frames that turn with the points: local ones for parts (at farthest points), principal axes for objects.
+"""Frames that rotate with the points: local ones for parts (at farthest points), principal axes for objects.
 
 Computed in float64 without gradient: they are starting points, and their exactness is what makes the whole encoding
 equivariant.
@@ -21,7 +21,7 @@ def exact(points: Float[Tensor, "*batch 3"]) -> Float64[Tensor, "*batch 3"]:
 
 @torch.no_grad()
 def farthest_points(points: Float[Tensor, "b n 3"], count: int) -> Int[Tensor, "b count"]:
-    """Farthest-point sampling, started at the point farthest from the centroid: the choice turns with the cloud."""
+    """Farthest-point sampling, started at the point farthest from the centroid: the choice rotates with the cloud."""
     batch = torch.arange(len(points), device=points.device)
     nearest_squared = (points - points.mean(dim=1, keepdim=True)).square().sum(-1)
     chosen = [nearest_squared.argmax(dim=1)]

@@ -1,4 +1,4 @@
-"""Fewer points of a cloud, in numpy: an order that depends on the shape alone, and means of the cloud's own voxels.
+"""Reduction to fewer points, in numpy: an order that depends on the shape alone, and means of the cloud's own voxels.
 
 Nothing here depends on the order in which the points came, to the last bit: every sum is one of whole numbers. And
 nothing depends on the cloud's pose but for rounding: frames come from the cloud's own outermost points.
@@ -118,7 +118,7 @@ def _from_centroid(columns: Columns) -> tuple[Float64[np.ndarray, "3"], Float64[
 def _own_frame(
     columns: Columns, centroid: Float64[np.ndarray, "3"], square: Float64[np.ndarray, "n"]
 ) -> Float64[np.ndarray, "3 3"]:
-    """Rows: to the point farthest from the centroid, to the one farthest from that axis, and what stands on both."""
+    """Rows: to the point farthest from the centroid, to the one farthest from that axis, and their cross product."""
     first = _unit(columns[:, _farthest(columns, square)] - centroid)
     beside = square - (first @ columns - first @ centroid) ** 2
     second = columns[:, _farthest(columns, beside)] - centroid
