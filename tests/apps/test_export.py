@@ -62,7 +62,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(weights, tmp_path_factory):
-    """What the verb says of the file that it wrote: tracing is slow, so it is done once."""
+    """What the command says of the file that it wrote: tracing is slow, so it is done once."""
     out = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
     said = io.StringIO()
     with contextlib.redirect_stdout(said):

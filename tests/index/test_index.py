@@ -312,11 +312,11 @@ def test_other_weights_are_refused(copy, folder):
 
 
 def test_other_settings_of_the_same_weights_are_refused(copy, folder):
-    model = small_model()
-    config = model.network.config
-    model.network.config = replace(config, object=replace(config.object, voting_steps=config.object.voting_steps + 1))
+    network = small_model().network
+    config = network.config
+    network.config = replace(config, object=replace(config.object, voting_steps=config.object.voting_steps + 1))
     with pytest.raises(SearchIndexError, match="other settings of the same weights"):
-        Index(copy, model)
+        Index(copy, geocaps.Model(network))
 
 
 def test_no_index_is_said(model, tmp_path):

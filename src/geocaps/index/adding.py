@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,21 +59,24 @@ class AddReport:
 class Entry:
     """One object that may be added; nothing of it is read before ``digest`` or ``cloud`` is called."""
 
-    read: Callable[[], Source]
+    source: Source | PointDataset
     drop_invalid: bool
     name: str | None = None
     path: str | None = None
     class_name: str | None = None
+    member: int = 0
+    """Of a data set."""
 
     def digest(self) -> str:
         """SHA-256 of the content: of a file its bytes, of an array its points."""
         if self.path is not None:
-            return file_sha256(self.read())
+            return file_sha256(Path(self.path))
         return hashlib.sha256(np.ascontiguousarray(self.cloud(0).points, dtype=np.float64).tobytes()).hexdigest()
 
     def cloud(self, minimum: int) -> Cloud:
         """The checked cloud, of at least so many points."""
-        return as_cloud(self.read(), minimum, self.name or "the cloud", drop_invalid=self.drop_invalid)
+        source = self.source.points(self.member) if isinstance(self.source, PointDataset) else self.source
+        return as_cloud(source, minimum, self.name or "the cloud", drop_invalid=self.drop_invalid)
 
 
 def entries_of(
@@ -86,30 +88,30 @@ def entries_of(
     """Every object of ``source``, called and classed as asked; without that, by its files and folders."""
     found = list(_expanded(source, drop_invalid))
     classes = [class_name] * len(found) if isinstance(class_name, str) else class_name
-    for field, given, values in (("class_name", "class_name", classes), ("name", "names", names)):
-        if values is not None:
-            if len(values) != len(found):
-                raise InvalidInputError(
-                    f"{given} has {len(values)} entries for {len(found)} objects: give one for each"
-                )
-            found = [replace(one, **{field: value}) for one, value in zip(found, values, strict=True)]
+    for what, values in (("class_name", classes), ("names", names)):
+        if values is not None and len(values) != len(found):
+            raise InvalidInputError(f"{what} has {len(values)} entries for {len(found)} objects: give one for each")
+    if classes is not None:
+        found = [replace(one, class_name=value) for one, value in zip(found, classes, strict=True)]
+    if names is not None:
+        found = [replace(one, name=value) for one, value in zip(found, names, strict=True)]
     return found
 
 
 def _expanded(source: Source | PointDataset, drop_invalid: bool) -> Iterator[Entry]:
     if isinstance(source, PointDataset):
-        for index, (label, name) in enumerate(zip(source.labels, source.object_ids, strict=True)):
+        for member, (label, name) in enumerate(zip(source.labels, source.object_ids, strict=True)):
             class_name = None if label == UNLABELLED else source.class_names[label]
-            yield Entry(partial(source.points, index), drop_invalid, name, None, class_name)
+            yield Entry(source, drop_invalid, name, None, class_name, member)
     elif isinstance(source, (list, tuple)):
         for one in source:
             yield from _expanded(one, drop_invalid)
     elif isinstance(source, (str, os.PathLike)):
         for path, name, class_name in _files(Path(source)):
-            yield Entry(lambda path=path: path, drop_invalid, name, Path(os.path.abspath(path)).as_posix(), class_name)
+            yield Entry(path, drop_invalid, name, Path(os.path.abspath(path)).as_posix(), class_name)
     else:
         for one in source if getattr(source, "ndim", 2) == 3 else [source]:
-            yield Entry(lambda one=one: one, drop_invalid)
+            yield Entry(one, drop_invalid)
 
 
 def _files(path: Path) -> list[tuple[Path, str, str | None]]:

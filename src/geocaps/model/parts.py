@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,7 +17,7 @@ from geocaps.model.blocks import FoldingDecoder, embedding, grid_square, project
 from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, agree, perturbed_viewpoints
 from geocaps.model.config import MAX_COORDINATE, PartsConfig
 from geocaps.model.losses import chamfer, gather_points
-from geocaps.model.routing import Routing, exact_square_distance, log_likelihood, route
+from geocaps.model.routing import MaxPool, Routing, exact_square_distance, log_likelihood, route
 
 FRAME_RADIUS = 0.35
 """Around each start, how far the neighbours lie that its local frame is made from."""
@@ -35,7 +34,7 @@ class RoutedVote(nn.Module):
         self.project = projection(width, width, blocks, outputs)
 
     def forward(
-        self, points: Float[Tensor, "b n 3"], routing: Routing, viewpoints: Pose
+        self, points: Float[Tensor, "b n 3"], routing: MaxPool, viewpoints: Pose
     ) -> Float[Tensor, "b j k outputs"]:
         return self.project(routing.max_pool(self.embed, points, viewpoints))
 
@@ -45,7 +44,7 @@ class PartsState:
     """Part capsules ``[b, j]`` and the routing that they were encoded with (None where they start)."""
 
     capsules: Capsules
-    routing: Routing | None
+    routing: MaxPool | None
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class PointsToParts(nn.Module):
         require_points(points, self.config.parts)
         parts = self.initial(points, generator) if start is None else start
         *_, last = self.iterate(points.to(parts.feature), parts, generator=generator)
-        assert last.routing is not None
+        assert isinstance(last.routing, Routing)
         return PartsResult(last.capsules, last.routing)
 
     def iterate(
@@ -110,7 +109,7 @@ class PointsToParts(nn.Module):
         parts: Capsules,
         *,
         generator: torch.Generator | None = None,
-        router: Callable[[Tensor, Tensor, Tensor], Any] = route,
+        router: Callable[[Tensor, Tensor, Tensor], MaxPool] = route,
     ) -> Iterator[PartsState]:
         """Lines 1–7: the T + 1 states of V, from the given one; gradient through the last encoding only.
 
@@ -128,7 +127,7 @@ class PointsToParts(nn.Module):
             yield PartsState(parts, routing)
 
     def encode(
-        self, points: Float[Tensor, "b n 3"], routing: Routing, parts: Capsules, generator: torch.Generator | None
+        self, points: Float[Tensor, "b n 3"], routing: MaxPool, parts: Capsules, generator: torch.Generator | None
     ) -> Capsules:
         """PointsToPartsEncoder(X, R, V) (lines 8–17): Multi-View Agreement for every part at once."""
         if generator is None:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -85,6 +86,13 @@ _KEEP = 1e-6
 # the inexact first pass.
 _WINDOW = 18.0
 _PAIR_BLOCK = 1 << 19
+
+
+@runtime_checkable
+class MaxPool(Protocol):
+    """R, however it is kept: as pairs (:class:`Routing`), or dense in an exported graph."""
+
+    def max_pool(self, embed: nn.Module, points: Tensor, viewpoints: Pose) -> Tensor: ...
 
 
 @dataclass(frozen=True)
