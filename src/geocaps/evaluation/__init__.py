@@ -1,1 +1,1 @@
-"""Evaluation: the protocols, their metrics and chance floors, baselines under the same views, tables and figures."""
+"""Evaluation: protocols, their metrics and chance floors, baselines on the same pairs, tables and figures."""

@@ -1,4 +1,7 @@
-"""Measurements, side by side in one run. Training steps run in processes of their own: each has its own peak."""
+"""Benchmark of this machine: the product beside the literal formulas, and encoding rates.
+
+Training steps run in processes of their own: each has its own peak of memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -140,15 +142,12 @@ def encode_rate(model: Model, batch: int, points: int = 1024, repeats: int = 5) 
 def encode_seconds(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
     """Seconds to encode one cloud of N points, each point's part label included."""
     chair = make_shape("chair", 0)
-    found = {}
-    for count in counts:
+
+    def seconds(count: int) -> float:
         cloud = chair.sample(count, torch.Generator().manual_seed(0)).points.numpy()
-        found[count] = best_seconds(partial(_encode_and_label, model, cloud), 2)
-    return found
+        return best_seconds(lambda: model.encode(cloud).labels, 2)
 
-
-def _encode_and_label(model: Model, cloud: np.ndarray) -> None:
-    _ = model.encode(cloud).labels
+    return {count: seconds(count) for count in counts}
 
 
 def gemm_share(model: Model) -> float:

@@ -28,6 +28,11 @@ from geocaps.evaluation.report import Table, html_page, inline_image, make_folde
 from geocaps.geometry.similarity import Similarity
 
 _SHOWN = 6
+_EXPLAINED = (
+    "{objects} embedded objects, two independent samplings of each, both rotated at random. Capsules are computed from "
+    "one cloud at a time. The last two columns are retrieval by the capsule's feature: how often the nearest of the "
+    "{objects} first samplings to a second sampling is of the same object (top-1), and of the same class (1-NN class)."
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
     picture = write_file(folder, "demo.png", image)
     body = [
         "<h1>geocaps demo</h1>",
-        f"<p>{html_summary(len(dataset))}</p>",
+        f"<p>{_EXPLAINED.format(objects=len(dataset))}</p>",
         table.html(),
         inline_image(
             "demo", image, "From top to bottom: input in a random pose, parts, decoded part surfaces, canonical pose."
@@ -80,15 +85,6 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
     ]
     page = write_file(folder, "demo.html", html_page("geocaps demo", body).encode())
     return Demo(table, rows, len(dataset), time.perf_counter() - started, picture, page)
-
-
-def html_summary(objects: int) -> str:
-    return (
-        f"{objects} embedded objects, two independent samplings of each, both rotated at random. Capsules are computed "
-        "from one cloud at a time. The last two columns are retrieval by the capsule's feature: how often the nearest "
-        f"of the {objects} first samplings to a second sampling is of the same object (top-1), and of the same class "
-        "(1-NN class)."
-    )
 
 
 def _timed(pairs: Sequence[Pair], method: Callable[[np.ndarray, np.ndarray], Similarity]) -> dict[str, float]:

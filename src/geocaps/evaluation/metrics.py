@@ -1,4 +1,4 @@
-"""Metrics with known answers: rotation errors, retrieval, spread of rotations, agreement of partitions, intervals.
+"""Metrics: rotation errors, retrieval, spread of rotations, agreement of partitions, each with what chance gets.
 
 Everything random draws from a generator of a fixed seed, so every figure repeats to the last digit.
 """
@@ -86,21 +86,20 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Float[np.ndarray, "n
     }
 
 
-def uniform_share_within(angle: float) -> float:
-    """The share of rotations uniform on SO(3) whose angle is at most this: (θ - sin θ)/π."""
-    return (angle - math.sin(angle)) / math.pi
+def _share_within(angle: Any) -> Any:
+    """F(θ), the share of rotations uniform on SO(3) whose angle is at most θ: (θ - sin θ)/π."""
+    return (angle - np.sin(angle)) / math.pi
 
 
 def best_of_random_rae(trials: int) -> float:
     """What an oracle that keeps the best of so many random guesses gets: ∫ (1 - F(θ))ⁿ dθ / π."""
     angles = np.linspace(0.0, math.pi, 20_001)
-    above = 1 - (angles - np.sin(angles)) / math.pi
-    return float(trapezoid(above**trials, angles)) / math.pi
+    return float(trapezoid((1 - _share_within(angles)) ** trials, angles)) / math.pi
 
 
 def alignment_chance(rotation: str, trials: int = 1) -> Summary:
     """What guessing gets: a random rotation, the identity under this rotation's law, the oracle best of ``trials``."""
-    random = {f"within_{degrees}": uniform_share_within(math.radians(degrees)) for degrees in WITHIN_DEGREES}
+    random = {f"within_{degrees}": float(_share_within(math.radians(degrees))) for degrees in WITHIN_DEGREES}
     if rotation == "uniform":
         identity = random | {"rae_mean": best_of_random_rae(1)}
     else:
@@ -157,11 +156,7 @@ def retrieval_hits(
     ranks = retrieval_ranks(distances)
     labelled = labels >= 0
     nearest = distances.argmin(axis=1)
-    return {
-        "top1": ranks < 1,
-        "top10": ranks < _RETRIEVED,
-        "nn1": (labels[nearest] == labels)[labelled],
-    }
+    return {"top1": ranks < 1, "top10": ranks < _RETRIEVED, "nn1": (labels[nearest] == labels)[labelled]}
 
 
 def retrieval_summary(distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]) -> Summary:
@@ -183,7 +178,7 @@ def retrieval_chance(labels: Int[np.ndarray, "n"]) -> Summary:
 # ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> Int[np.ndarray, "a b"]:
+def _contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> Int[np.ndarray, "a b"]:
     """How many points have each pair of labels (labels that do not occur have no row)."""
     rows, columns = np.unique(first, return_inverse=True)[1], np.unique(second, return_inverse=True)[1]
     table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
@@ -191,7 +186,7 @@ def contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> In
     return table
 
 
-def normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
+def _normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
     """NMI with the arithmetic mean of the entropies; 1 when both partitions are a single part."""
     joint = table / table.sum()
     rows, columns = joint.sum(axis=1), joint.sum(axis=0)
@@ -209,23 +204,21 @@ def best_match_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
     return float(iou[rows, columns].sum() / len(table))
 
 
-def merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
+def _merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
     """The same after each capsule joins the true part it overlaps most: fair when capsules outnumber parts."""
     merged = np.zeros((len(table), len(table)), dtype=np.int64)
-    owner = table.argmax(axis=0)
-    for column, part in enumerate(owner):
-        merged[:, part] += table[:, column]
+    np.add.at(merged.T, table.argmax(axis=0), table.T)
     union = merged.sum(axis=1) + merged.sum(axis=0) - np.diagonal(merged)
     return float((np.diagonal(merged) / union).mean())
 
 
 def partition_agreement(truth: Int[np.ndarray, "n"], found: Int[np.ndarray, "n"]) -> dict[str, float]:
     """How well found parts respect true ones."""
-    table = contingency(truth, found)
+    table = _contingency(truth, found)
     return {
-        "nmi": normalized_mutual_information(table),
+        "nmi": _normalized_mutual_information(table),
         "iou": best_match_iou(table),
-        "iou_merged": merged_iou(table),
+        "iou_merged": _merged_iou(table),
     }
 
 

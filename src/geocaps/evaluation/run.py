@@ -213,7 +213,7 @@ def _consistency(pairs: Pairs, first: Encoded, aligned: Bool[np.ndarray, "n"]) -
 def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | None:
     """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
     places = evenly_chosen(MOST_OBJECTS, len(dataset))
-    truths = {index: truth.numpy() for index in places if (truth := dataset.part_labels(index)) is not None}
+    truths = {index: own.numpy() for index in places if (own := dataset.part_labels(index)) is not None}
     if not truths:
         return None
     encoded = encode_all(model, [dataset.points(index) for index in truths])
