@@ -101,7 +101,9 @@ def pack(
     with _writing(output, partial), Journal(partial, settings, restart=overwrite) as journal:
         todo = [item for item in items if not journal.has(item)]
         resumed = len(items) - len(todo)
-        processes = Workers(_work, (points, seed, drop_invalid), on_death=lambda _: _ENDED)
+        processes: Workers[Item, Sampled | str] = Workers(
+            _work, (points, seed, drop_invalid), on_death=lambda _: _ENDED
+        )
         for done, (item, outcome) in enumerate(processes.run(todo, workers), start=1):
             journal.add(item, outcome)
             if on_file is not None:
