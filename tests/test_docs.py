@@ -61,7 +61,7 @@ def commands(page):
 
 
 def spans(page):
-    """Commands within the prose, such as `geocaps info`; synopses with several verbs are left out."""
+    """Commands within the prose, such as `geocaps info`; synopses with several commands are left out."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     return [span for span in re.findall(r"`(geocaps [^`]+)`", " ".join(text.split())) if "|" not in span]
 
@@ -83,18 +83,18 @@ def extras():
     return set(re.findall(r"^(\w+) = \[", section, re.M))
 
 
-def verbs():
+def all_commands():
     found = {}
-    for name, verb in cli.COMMANDS.items():
-        if isinstance(verb, dict):
-            found |= {f"{name} {inner}": one for inner, one in verb.items()}
+    for name, command in cli.COMMANDS.items():
+        if isinstance(command, dict):
+            found |= {f"{name} {inner}": one for inner, one in command.items()}
         else:
-            found[name] = verb
+            found[name] = command
     return found
 
 
 def groups():
-    return [name for name, verb in cli.COMMANDS.items() if isinstance(verb, dict)]
+    return [name for name, command in cli.COMMANDS.items() if isinstance(command, dict)]
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ def parse(monkeypatch):
     """The real parser on the real signatures; what is parsed is noted, not done."""
     called = []
 
-    load, name_of = cli.Command.load, {verb: name for name, verb in verbs().items()}
+    load, name_of = cli.Command.load, {command: name for name, command in all_commands().items()}
 
-    def noting(verb):
-        @functools.wraps(load(verb))
+    def noting(command):
+        @functools.wraps(load(command))
         def note(*args, **options):
-            called.append(name_of[verb])
+            called.append(name_of[command])
 
         return note
 
@@ -142,58 +142,58 @@ def test_every_command_parses(page, parse):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_command_in_the_prose_has_a_verb_and_its_options(page, parse):
-    known, above = set(verbs()), groups()
+def test_every_command_in_the_prose_exists_with_its_options(page, parse):
+    known, above = set(all_commands()), groups()
     for span in spans(page):
         args = words(span)
         if args[0] in ("COMMAND", "--help") or args in [[name] for name in above]:
             continue
-        verb = " ".join(args[:2]) if args[0] in above else args[0]
-        assert verb in known, f"{named(page)}: {span}"
+        command = " ".join(args[:2]) if args[0] in above else args[0]
+        assert command in known, f"{named(page)}: {span}"
         options = [word for word in args if word.startswith("--")]
-        if options and len(args) > len(verb.split()):
-            text = shlex.join(help_text(verb).split())
+        if options and len(args) > len(command.split()):
+            text = shlex.join(help_text(command).split())
             assert all(option in text for option in options), f"{named(page)}: {span}"
 
 
 @functools.cache
-def help_text(verb):
+def help_text(command):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as stop:
-        cli.run([*verb.split(), "--help"])
+        cli.run([*command.split(), "--help"])
     assert stop.value.code == 0
     return out.getvalue()
 
 
-def test_the_help_names_every_verb(monkeypatch):
+def test_the_help_names_every_command(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = help_text("")
     assert all(f"• {name} " in text for name in cli.COMMANDS)
 
 
-@pytest.mark.parametrize("verb", groups())
-def test_the_help_of_a_group_names_its_verbs(verb, monkeypatch):
+@pytest.mark.parametrize("command", groups())
+def test_the_help_of_a_group_names_its_commands(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert all(f"• {name} " in help_text(verb) for name in cli.COMMANDS[verb])
+    assert all(f"• {name} " in help_text(command) for name in cli.COMMANDS[command])
 
 
-@pytest.mark.parametrize("verb", list(verbs()))
-def test_no_help_page_calls_what_is_left_out_none(verb, monkeypatch):
+@pytest.mark.parametrize("command", list(all_commands()))
+def test_no_help_page_calls_what_is_left_out_none(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert not re.search(r"default: (None)?\)|{None", help_text.__wrapped__(verb))
+    assert not re.search(r"default: (None)?\)|{None", help_text.__wrapped__(command))
 
 
-@pytest.mark.parametrize("verb", list(verbs()))
-def test_every_help_page_has_examples_that_parse(verb, monkeypatch, parse):
+@pytest.mark.parametrize("command", list(all_commands()))
+def test_every_help_page_has_examples_that_parse(command, monkeypatch, parse):
     monkeypatch.setenv("COLUMNS", "200")
-    text = help_text(verb)
+    text = help_text(command)
     assert "--json" in text
     _, _, after = text.partition("Example:")
     paragraph = after.split("\n\n")[0]
     examples = [one.strip() for line in paragraph.splitlines() for one in line.split("   or   ") if one.strip()]
-    assert examples, f"geocaps {verb} --help has no Example"
+    assert examples, f"geocaps {command} --help has no Example"
     for example in examples:
-        assert parse(words(example)) == verb
+        assert parse(words(example)) == command
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "CHANGELOG.md"])
@@ -239,11 +239,11 @@ def place(files, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_quick_start_runs(place, capsys):
-    """In its order, in one folder; what takes minutes is run by the tests of that verb."""
+    """In its order, in one folder; what takes minutes is run by the tests of that command."""
     before = {path.name for path in place.iterdir()}
     for command in commands(ROOT / "docs" / "quickstart.md"):
         args = words(command)
-        if args is None or any(shlex.join(args).startswith(verb) for verb in ELSEWHERE):
+        if args is None or any(shlex.join(args).startswith(command) for command in ELSEWHERE):
             continue
         assert cli.run(args) == 0, (command, capsys.readouterr().err)
     made = {path.name for path in place.iterdir()} - before
@@ -259,9 +259,9 @@ def test_the_quick_start_runs(place, capsys):
     }
 
 
-def test_the_quick_start_has_every_verb(parse):
+def test_the_quick_start_has_every_command(parse):
     shown = {parse(words(command)) for command in commands(ROOT / "docs" / "quickstart.md") if words(command)}
-    assert shown == set(verbs())
+    assert shown == set(all_commands())
 
 
 PYTHON = [

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from geocaps.cli import bench, run
+from geocaps.cli import eval as commands
+from geocaps.cli import run
 from geocaps.evaluation import bench as measure
 
 
@@ -12,7 +13,7 @@ def test_bench_prints_every_measurement(capsys, monkeypatch):
     step, rate = measure.layer1_step, measure.encode_rate
     monkeypatch.setattr(measure, "encode_rate", lambda model, batch: rate(model, batch, points=100, repeats=1))
     monkeypatch.setattr(measure, "layer1_step", lambda kind, batch, repeats: step(kind, 1, repeats=1, warm_steps=2))
-    monkeypatch.setattr(bench, "POINTS", (200, 3000))
+    monkeypatch.setattr(commands, "BENCH_POINTS", (200, 3000))
     assert run(["bench", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["layer1_step_ratio"] > 2

@@ -72,7 +72,6 @@ def test_other_formats(capsys, folder, tmp_path):
 
 def test_wrong_calls_exit_with_2_and_touch_nothing(capsys, folder, tmp_path):
     (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     chair = folder / "chair" / "one.npy"
     for args, sentence in (
@@ -80,7 +79,6 @@ def test_wrong_calls_exit_with_2_and_touch_nothing(capsys, folder, tmp_path):
         ((chair, folder / "mug" / "one.npy", "--out", tmp_path / "out"), "would both be written"),
         ((chair, "--out", tmp_path / "out", "--suffix", ".doc"), "is not written"),
         ((chair, "--out", tmp_path / "file"), "is a file"),
-        ((tmp_path / "empty",), "no meshes or point clouds"),
         ((), "no files were given"),
     ):
         code, out, err = call(capsys, *args)
@@ -96,6 +94,12 @@ def test_nothing_readable_fails(capsys, folder, tmp_path):
     assert "none of the 2 files" in err
 
 
+def test_an_empty_folder_is_one_sentence(capsys, tmp_path):
+    code, out, err = call(capsys, tmp_path)
+    assert (code, out) == (1, "")
+    assert err == f"geocaps: {tmp_path}: no meshes or point clouds are in this folder\n"
+
+
 def test_one_file_that_cannot_be_read_is_one_sentence(capsys, tmp_path):
     code, out, err = call(capsys, tmp_path / "missing.ply")
     assert (code, out) == (1, "")
@@ -105,7 +109,7 @@ def test_one_file_that_cannot_be_read_is_one_sentence(capsys, tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_sentence(capsys, folder, tmp_path):
     (tmp_path / "file").write_text("mine")
     code, out, err = call(capsys, folder / "box.obj", "--out", tmp_path / "file" / "below")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert f"cannot make the folder {tmp_path / 'file' / 'below'}" in err
     assert (tmp_path / "file").read_text() == "mine"

@@ -18,10 +18,10 @@ INPUTS = [
     "parts {}",
     "encode {} --out new.npz",
     "info {}",
-    "view {} --export new.html",
+    "view {} --out new.html",
     "index add new.lance {}",
     "data info {}",
-    "data pack {} new.npz",
+    "data pack {} --out new.npz",
     "eval --data {}",
     "train --data {} --out new",
 ]
@@ -29,11 +29,13 @@ WEIGHTS = [
     "canonical good.ply --weights {}",
     "parts good.ply --weights {}",
     "encode good.ply --out new.npz --weights {}",
-    "export --onnx new.onnx --weights {}",
+    "export --out new.onnx --weights {}",
     "index add new.lance good.ply --weights {}",
     "index search new.lance good.ply --weights {}",
     "eval --data shapes --weights {}",
     "demo --out new --weights {}",
+    "view good.ply --out new.html --weights {}",
+    "view good.ply --export new.html --model {}",
     "info {}",
 ]
 FILES = [
@@ -43,10 +45,10 @@ FILES = [
     ("parts good.ply --surfaces {}", ".glb"),
     ("parts good.ply --png {}", ".png"),
     ("encode good.ply --out {}", ".npz"),
-    ("export --onnx {}", ".onnx"),
-    ("view good.ply --export {}", ".html"),
+    ("export --out {}", ".onnx"),
+    ("view good.ply --out {}", ".html"),
     ("index search new.lance good.ply --out {}", ".png"),
-    ("data pack set {}", ".npz"),
+    ("data pack set --out {}", ".npz"),
 ]
 FOLDERS = [
     "canonical good.ply --out {}",
@@ -63,7 +65,7 @@ VALUES = [
     "parts good.ply --out new.doc",
     "encode good.ply --out new.npz --workers 0",
     "info good.ply good.ply",
-    "export --onnx new.onnx --points 0",
+    "export --out new.onnx --points 0",
     "view good.ply --port 65536",
     "train --data set.npz --out new --batch 0",
     "train --data set.npz --out new --budget soon",
@@ -74,7 +76,9 @@ VALUES = [
     "index search new.lance good.ply --k 0",
     "index add new.lance",
     "index remove new.lance",
-    "data pack set new.npz --points 0",
+    "data pack set",
+    "data pack set new.npz --out other.npz",
+    "data pack set --out new.npz --points 0",
     "data download none_such",
     "none_such",
 ]
@@ -141,10 +145,10 @@ def test_a_wrong_value_is_2(capsys, place, line):
     check(capsys, place, line, 2)
 
 
-def test_every_verb_is_tried():
+def test_every_command_is_tried():
     """But ``index info``, which takes nothing but an index."""
     lines = [*INPUTS, *WEIGHTS, *(line for line, _ in FILES), *FOLDERS, *VALUES]
-    for name, verb in cli.VERBS.items():
-        for inner in verb if isinstance(verb, dict) else [""]:
+    for name, command in cli.COMMANDS.items():
+        for inner in command if isinstance(command, dict) else [""]:
             called = f"{name} {inner}".strip()
             assert called == "index info" or any(line.startswith(f"{called} ") for line in lines), called

@@ -81,7 +81,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
 
 def test_the_command_exports_a_page(tmp_path):
     page = tmp_path / "chair.html"
-    done = subprocess.run(geocaps("--export", str(page), "--json"), capture_output=True, text=True, check=True)
+    done = subprocess.run(geocaps("--out", str(page), "--json"), capture_output=True, text=True, check=True)
     expected = {"out": str(page), "object": "chair 1", "dropped": 0, "bytes": page.stat().st_size}
     assert json.loads(done.stdout) == expected
 
@@ -95,7 +95,7 @@ def test_without_the_extra_the_sentence_names_it(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("args", "code", "sentence"),
     [
-        (["a.ply", "b.ply", "--export", "x.html"], 2, "2 files were given"),
+        (["a.ply", "b.ply", "--out", "x.html"], 2, "2 files were given"),
         (["--port", "-1", "--no-browser"], 2, "--port must be from 0 to 65535"),
         (["--port", "70000", "--no-browser"], 2, "--port must be from 0 to 65535"),
         (["missing.ply"], 1, "missing.ply does not exist"),

@@ -1,7 +1,7 @@
-"""The command line: parse, call, print. Exit codes: 0 done, 1 the work failed, 2 the call was wrong.
+"""The command line: parse, call, print. Exit codes: 0 success, 1 failure, 2 usage error.
 
-Each verb is a typed function in a module of this package. Only the verb that is called is imported, and heavy imports
-stand inside the functions: ``geocaps --help`` and the quick verbs do not wait for torch.
+Each command is a typed function in a module of this package. Only the command that is called is imported, and heavy
+imports are inside the functions: ``geocaps --help`` and the quick commands do not wait for torch.
 """
 
 from __future__ import annotations
@@ -23,85 +23,35 @@ geocaps COMMAND --help explains a command, geocaps --version prints the version.
 
 
 @dataclass(frozen=True)
-class Verb:
-    """Where the function of a verb is, and the first line of its docstring."""
+class Command:
+    """The place of a command's function."""
 
     module: str
     function: str
-    says: str
 
     def load(self) -> Callable[..., None]:
         return getattr(importlib.import_module(f"geocaps.cli.{self.module}"), self.function)
 
+    def summary(self) -> str:
+        return (self.load().__doc__ or "").partition("\n")[0]
 
-VERBS: dict[str, Verb | dict[str, Verb]] = {
-    "demo": Verb(
-        "demo",
-        "demo",
-        "Rotate embedded objects at random, encode, align and retrieve them; writes a picture and an HTML page.",
-    ),
-    "align": Verb("align", "align", "Find the pose that lays cloud A on cloud B, whatever way they are turned."),
-    "canonical": Verb(
-        "canonical",
-        "canonical",
-        "Bring objects to their canonical poses, whatever way they came; writes files and one picture.",
-    ),
-    "parts": Verb(
-        "parts",
-        "parts",
-        "Cut a cloud or mesh into parts, without labels; writes them as coloured points or faces, surfaces and a "
-        "picture.",
-    ),
-    "encode": Verb(
-        "encode",
-        "encode",
-        "Encode files, folders and data sets into capsules: one row for each object, in Parquet or NPZ.",
-    ),
-    "info": Verb(
-        "info",
-        "info",
-        "Versions, extras and the shipped weights; or what a checkpoint folder or a file of points holds.",
-    ),
-    "export": Verb("export", "export", "Write the encoder as one ONNX graph, for clouds of a fixed number of points."),
-    "view": Verb(
-        "view",
-        "view",
-        "Look at objects, their parts and poses in a web page, turn them, align two, search an index.",
-    ),
-    "train": Verb(
-        "train", "train", "Train a model. Several processes: torchrun --nproc_per_node 2 -m geocaps train ..."
-    ),
-    "eval": Verb(
-        "eval",
-        "evaluate",
-        "Measure a model: rotation error and retrieval between two views of each object, with the chance floors.",
-    ),
-    "bench": Verb(
-        "bench", "bench", "Measure speed and memory against the paper's formulas taken literally, side by side."
-    ),
-    "index": {
-        "add": Verb("index", "add", "Add folders and files to an index; it is made when it is not there."),
-        "search": Verb(
-            "index", "search", "Find the objects most like a cloud or mesh, and the poses that bring them onto it."
-        ),
-        "info": Verb("index", "info", "What an index holds: objects, classes, the weights that it was made with."),
-        "remove": Verb(
-            "index",
-            "remove",
-            "Take objects out of an index: those that fit everything given. No file of theirs is touched.",
-        ),
-    },
-    "data": {
-        "info": Verb(
-            "data", "info", "What a data set holds, and what is wrong with it; or what a single cloud or mesh is."
-        ),
-        "pack": Verb("data", "pack", "Sample a folder of meshes or clouds into one .npz data set."),
-        "download": Verb(
-            "data", "download", "Fetch a public data set, or say how to get it; without a name, list the known ones."
-        ),
-    },
+
+COMMANDS: dict[str, Command | dict[str, Command]] = {
+    "demo": Command("eval", "demo"),
+    "align": Command("align", "align"),
+    "canonical": Command("canonical", "canonical"),
+    "parts": Command("parts", "parts"),
+    "encode": Command("encode", "encode"),
+    "info": Command("info", "info"),
+    "export": Command("export", "export"),
+    "view": Command("view", "view"),
+    "train": Command("train", "train"),
+    "eval": Command("eval", "evaluate"),
+    "bench": Command("eval", "bench"),
+    "index": {name: Command("index", name) for name in ("add", "search", "info", "remove")},
+    "data": {name: Command("data", name) for name in ("info", "pack", "download")},
 }
-"""Every verb of the command line; a nested dictionary is a verb with sub-verbs."""
+"""Every command; a nested dictionary is a command with sub-commands."""
 
 
 def main(args: list[str] | None = None) -> None:
@@ -110,7 +60,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run(args: list[str]) -> int:
-    """Runs one command line and returns its exit code (tyro itself exits with 2 on a wrong call)."""
+    """Runs one command line and returns its exit code (tyro itself exits with 2 on a usage error)."""
     if args == ["--version"]:
         sys.stdout.write(f"geocaps {geocaps.__version__}\n")
         return 0
@@ -135,7 +85,7 @@ def run(args: list[str]) -> int:
 
 @contextmanager
 def _dropped_points_said() -> Iterator[None]:
-    """Points that are left out are said in a line on standard error, each time; other warnings are left as they are."""
+    """Points that are left out get a line on standard error, each time; other warnings are left as they are."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", DroppedPointsWarning)
         show = warnings.showwarning
@@ -151,47 +101,47 @@ def _dropped_points_said() -> Iterator[None]:
 
 
 def _parse_and_call(args: list[str]) -> None:
-    """Goes down to the verb that is called, and lets tyro see that one alone; above it, the list of verbs."""
+    """Goes down to the command that is called, and shows tyro that one alone; above it, the list of commands."""
     import tyro
 
-    found: Verb | Mapping[str, Verb | dict[str, Verb]] = VERBS
+    found: Command | Mapping[str, Command | dict[str, Command]] = COMMANDS
     names = ["geocaps"]
     while isinstance(found, Mapping) and args and args[0] in found:
         names, found, args = [*names, args[0]], found[args[0]], args[1:]
     tyro.cli(
-        found.load() if isinstance(found, Verb) else _listed(found),
+        found.load() if isinstance(found, Command) else _listed(found),
         prog=" ".join(names),
         args=args,
-        description=None if isinstance(found, Verb) else _description(names[1:], found),
+        description=None if isinstance(found, Command) else _description(names[1:], found),
         config=(tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName),
     )
 
 
-def _listed(verbs: Mapping[str, Verb | dict[str, Verb]]) -> Any:
-    """The list of verbs, for a help page or for saying that there is no such verb."""
+def _listed(commands: Mapping[str, Command | dict[str, Command]]) -> Any:
+    """The list of commands, for a help page or for saying that there is no such command."""
     import tyro
 
     choices = []
-    for name, verb in verbs.items():
-        says = verb.says if isinstance(verb, Verb) else _description([name], verb)
-        choices.append(Annotated[_Named, tyro.conf.subcommand(name=name, description=says)])
+    for name, command in commands.items():
+        summary = command.summary() if isinstance(command, Command) else _description([name], command)
+        choices.append(Annotated[_Named, tyro.conf.subcommand(name=name, description=summary)])
     return Union[tuple(choices)]  # noqa: UP007 - built at run time
 
 
-def _description(names: list[str], verbs: Mapping[str, Any]) -> str:
-    return f"{names[-1]}: {', '.join(verbs)}" if names else DESCRIPTION
+def _description(names: list[str], commands: Mapping[str, Any]) -> str:
+    return f"{names[-1]}: {', '.join(commands)}" if names else DESCRIPTION
 
 
 @dataclass
 class _Named:
-    """What stands for a verb in the list: a class, as tyro imports typeguard, and asyncio with it, for a function."""
+    """Stands for a command in the list: a class, as tyro imports typeguard, and asyncio with it, for a function."""
 
     def __post_init__(self) -> None:
         raise UsageError("the command must come first: geocaps --help lists them all")
 
 
 def _fail(message: object, code: int) -> int:
-    from geocaps.cli.output import visible
+    from geocaps.cli.output import tell
 
-    sys.stderr.write(f"geocaps: {visible(str(message))}\n")
+    tell(f"geocaps: {message}")
     return code

@@ -1,4 +1,4 @@
-"""``geocaps align``: where one cloud lies in another."""
+"""``geocaps align``: the pose that lays one cloud on another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from geocaps.cli.output import UNSET, PerhapsText, print_json, say
+from geocaps.cli.output import DropInvalid, Flag, Json, OutFile, pose_record, show
 from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ def align(
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")],
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
     refine: bool = True,
-    scale: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    out: Annotated[PerhapsText, tyro.conf.arg(metavar="FILE"), UNSET] = None,
-    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    scale: Flag = False,
+    out: OutFile = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
 ) -> None:
-    """Find the pose that lays cloud A on cloud B, whatever way they are turned.
+    """Find the pose that lays cloud A on cloud B, in arbitrary orientations.
 
     Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
-    confidence and, where the object looks the same another way round, the alternatives.
+    confidence and, for an object that looks nearly the same in other poses, the alternatives.
 
     Example: geocaps align scan.ply part.obj --out scan_on_part.ply
 
@@ -40,32 +40,26 @@ def align(
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
         out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
-        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
-        json: One JSON object on standard output.
     """
     from geocaps.apps.align.align import align as find
     from geocaps.apps.clouds import as_cloud
-    from geocaps.io.save import check_target
-    from geocaps.io.scene import CLOUD_SUFFIXES, MESH_SUFFIXES
+    from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, check_target
 
     if out is not None:
-        check_target(Path(out), {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+        check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
     moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
-    if out is not None and moving.faces is None and Path(out).suffix.lower() not in CLOUD_SUFFIXES:
+    if out is not None and moving.faces is None and out.suffix.lower() not in CLOUD_SUFFIXES:
         raise UsageError(
             f"cannot write {out}: {a} is a cloud without faces, so the name must end in {' or '.join(CLOUD_SUFFIXES)}"
         )
     found = find(moving, b, refine=refine, scale=scale, drop_invalid=drop_invalid)
     if out is not None:
-        _save(Path(out), found, moving)
-    if json:
-        print_json(_record(found, out))
-    else:
-        say(_report(found, out))
+        _save(out, found, moving)
+    show(json, _record(found, out), _lines(found, out))
 
 
 def _save(path: Path, found: Alignment, moving: Cloud) -> None:
-    from geocaps.io.scene import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
+    from geocaps.io.save import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
 
     if moving.faces is not None and path.suffix.lower() in MESH_SUFFIXES:
         save_meshes(path, [Mesh(Path(moving.name).stem, found.apply(moving), moving.faces)])
@@ -73,10 +67,10 @@ def _save(path: Path, found: Alignment, moving: Cloud) -> None:
         save_cloud(path, found.apply(moving.points))
 
 
-def _record(found: Alignment, out: str | None) -> dict[str, Any]:
+def _record(found: Alignment, out: Path | None) -> dict[str, Any]:
     return {
         "matrix": found.matrix,
-        **_pose_record(found.pose),
+        **pose_record(found.pose),
         "scale": found.scale,
         "error": found.error,
         "confidence": found.confidence,
@@ -84,7 +78,7 @@ def _record(found: Alignment, out: str | None) -> dict[str, Any]:
         "uncertain": found.uncertain,
         "ambiguous": found.ambiguous,
         "alternatives": [
-            {**_pose_record(other.pose), "scale": other.scale, "confidence": other.confidence}
+            {**pose_record(other.pose), "scale": other.scale, "confidence": other.confidence}
             for other in found.alternatives
         ],
         "dropped": found.dropped,
@@ -92,11 +86,7 @@ def _record(found: Alignment, out: str | None) -> dict[str, Any]:
     }
 
 
-def _pose_record(pose: Similarity) -> dict[str, list[float]]:
-    return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}
-
-
-def _report(found: Alignment, out: str | None) -> list[str]:
+def _lines(found: Alignment, out: Path | None) -> list[str]:
     lines = ["T_b_a ="]
     lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in found.matrix]
     lines += [f"pose         {_pose_text(found.pose)}"]

@@ -1,42 +1,38 @@
-"""``geocaps eval``: the protocols on any data set, baselines beside them, Table 1, figures and a report."""
+"""``geocaps eval``, ``demo`` and ``bench``: accuracy on any data set, accuracy on embedded objects, and speed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from geocaps.cli.output import UNSET, console, messages, print_json
+from geocaps.cli.output import Count, Flag, Json, OutFolder, Text, Weights, print_json, show, show_table, tell
 from geocaps.errors import ConfigError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from geocaps.data import PointDataset
-    from geocaps.evaluation.table1 import Row
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+BENCH_POINTS = (1_000, 10_000, 100_000, 1_000_000)
 
 
 def evaluate(
-    weights: Annotated[str | None, UNSET] = None,
+    weights: Weights = None,
     data: str = "shapes",
     protocol: Literal["parts", "points", "resampled", "noisy", "partial", "all"] = "all",
-    classes: Annotated[str | None, UNSET] = None,
-    split: Annotated[str | None, UNSET] = None,
+    classes: Text = None,
+    split: Text = None,
     points: int = 1024,
     trials: int = 1,
-    baselines: Annotated[str | None, UNSET] = None,
+    baselines: Text = None,
     seed: int = 0,
-    json: Flag = False,
-    out: Annotated[str | None, UNSET] = None,
-    report: Annotated[str | None, UNSET] = None,
+    json: Json = False,
+    out: OutFolder = None,
+    report: OutFolder = None,
     table1: Flag = False,
     budget: str = "5m",
-    steps: Annotated[int | None, UNSET] = None,
+    steps: Count = None,
     settings: str = "A,B,C,D,E",
     train_data: str = "shapes",
-    train_classes: Annotated[str | None, UNSET] = None,
+    train_classes: Text = None,
     paper_sizes: Flag = False,
 ) -> None:
     """Measure a model: rotation error and retrieval between two views of each object, with the chance floors.
@@ -46,7 +42,6 @@ def evaluate(
               geocaps eval --table1 --budget 5m --out runs/table1
 
     Args:
-        weights: Checkpoint folder (default: the weights that ship with the package).
         data: shapes, furniture, an .npz, an HDF5 file or folder, a folder of meshes and clouds.
         protocol: What the second view is; all of them by default.
         classes: Only these classes, joined by commas.
@@ -56,58 +51,61 @@ def evaluate(
         baselines: Names joined by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
             pca_chamfer, d2, fpfh), or all that are installed.
         seed: Start of every random stream: the same seed gives the same figures.
-        json: One JSON object on standard output.
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, one page with all tables and figures inside.
         table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
         budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
-        steps: With --table1: steps of each setting instead of a time, so that all take as many.
-        settings: With --table1: only these, joined by commas; several processes can share the table so.
+        steps: With --table1: steps of each setting instead of a time, the same for all.
+        settings: With --table1: only these, joined by commas; in this way several processes can share the table.
         train_data: With --table1: what the settings are trained on.
         train_classes: With --table1: only these classes of it, joined by commas (default: all).
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
+    from geocaps.evaluation.report import make_folder
     from geocaps.model.checkpoint import SHIPPED
 
     dataset = _dataset(data, split, classes)
+    name = SHIPPED if weights is None else str(weights)
     if table1:
         if report is not None or baselines is not None or trials != 1:
             raise UsageError("--table1 trains its own models: it takes no --baselines, --trials or --report")
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
-        from geocaps.evaluation.report import make_folder
+        from geocaps.evaluation import figures
+        from geocaps.evaluation.table1 import paper_table, write_table1
         from geocaps.evaluation.table1 import table1 as run_table1
 
-        make_folder(Path(out))
+        make_folder(out)
         rows = run_table1(
             dataset,
-            Path(out),
+            out,
             budget=_budget(budget, steps),
             steps=steps,
             settings=_letters(settings),
-            weights=weights or SHIPPED,
+            weights=name,
             train_data=train_data,
             train_classes=train_classes,
             paper_sizes=paper_sizes,
             points=points,
             seed=seed,
-            say=_say,
+            say=tell,
         )
-        _show_table1(rows, dataset, Path(out), points, seed, json)
+        picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points, seed)
+        show(json, write_table1(rows, dataset, picture, out), [paper_table(rows, dataset).markdown()])
         return
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
     from geocaps.evaluation.figures import draw_all
     from geocaps.evaluation.pairs import PROTOCOLS
-    from geocaps.evaluation.report import make_folder, markdown, write_report, write_results
+    from geocaps.evaluation.report import markdown, write_report, write_results
     from geocaps.evaluation.run import Settings
     from geocaps.evaluation.run import evaluate as run_evaluation
 
     names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
     if left_out:
-        _say(f"not installed, left out: {', '.join(left_out)} ({install_hint('baselines')})")
+        tell(f"not installed, left out: {', '.join(left_out)} ({install_hint('baselines')})")
     run_settings = Settings(
-        weights=weights or SHIPPED,
+        weights=name,
         protocols=PROTOCOLS if protocol == "all" else (protocol,),
         baselines=tuple(names),
         points=points,
@@ -116,16 +114,16 @@ def evaluate(
     )
     for folder in (out, report):
         if folder is not None:
-            make_folder(Path(folder))
-    result = run_evaluation(load(weights), dataset, run_settings, _say)
+            make_folder(folder)
+    result = run_evaluation(load(weights), dataset, run_settings, tell)
     if out is not None or report is not None:
-        _say("drawing the figures")
+        tell("drawing the figures")
         images = draw_all(result)
         if out is not None:
-            _say(f"wrote {write_results(result, images, Path(out))}")
+            tell(f"wrote {write_results(result, images, out)}")
         if report is not None:
-            _say(f"wrote {write_report(result, images, Path(report))}")
-    _show(result.to_dict(), json, lambda: markdown(result))
+            tell(f"wrote {write_report(result, images, report)}")
+    show(json, result.to_dict(), [markdown(result)])
 
 
 def _budget(text: str, steps: int | None) -> float:
@@ -149,15 +147,6 @@ def _letters(settings: str) -> list[str]:
     return letters
 
 
-def _show_table1(rows: dict[str, Row], dataset: PointDataset, out: Path, points: int, seed: int, json: bool) -> None:
-    from geocaps.evaluation import figures
-    from geocaps.evaluation.table1 import paper_table, write_table1
-
-    picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points, seed)
-    result = write_table1(rows, dataset, picture, out)
-    _show(result, json, paper_table(rows, dataset).markdown)
-
-
 def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
     from geocaps.data import load
 
@@ -171,12 +160,70 @@ def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
     return dataset
 
 
-def _show(result: dict[str, Any], json: bool, text: Callable[[], str]) -> None:
+def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: int = 2, json: Json = False) -> None:
+    """Rotate embedded objects at random, encode, align and retrieve them; writes a picture and an HTML page.
+
+    Example: geocaps demo --out geocaps_demo
+
+    Args:
+        out: Folder for demo.png and demo.html.
+        per_class: Objects of each embedded class.
+    """
+    from geocaps.apps.encode import load
+    from geocaps.evaluation.demo import run_demo
+
+    if per_class < 1:
+        raise UsageError(f"--per-class must be at least 1, not {per_class}")
+    tell("encoding, aligning and retrieving the embedded shapes …")
+    found = run_demo(load(weights), out, per_class=per_class)
+    record = {name: getattr(found, name) for name in ("objects", "seconds", "picture", "page")}
+    lines = [found.table.markdown(), "", f"{found.seconds:.0f} s; picture: {found.picture}   page: {found.page}"]
+    show(json, {**record, "methods": found.rows}, lines)
+
+
+def bench(json: Json = False, literal_batch: int = 2) -> None:
+    """Measure speed and memory against the paper's formulas taken literally, side by side.
+
+    Example: geocaps bench --json
+
+    Args:
+        literal_batch: Objects in the literal training step (it needs about 1 GB each); the product runs 8.
+    """
+    from geocaps.apps.encode import untrained
+    from geocaps.evaluation import bench as measure
+
+    if literal_batch < 1:
+        raise UsageError(f"--literal-batch must be at least 1, not {literal_batch}")
+    tell("training step of layer 1 at N 2048, J 16, K 4, M 256: product …")
+    fast_seconds, fast_bytes = measure.layer1_step("product", batch=8, repeats=3)
+    tell(f"… and literal, with {literal_batch} objects, scaled …")
+    slow_seconds, slow_bytes = measure.layer1_step("literal", batch=literal_batch, repeats=2)
+    tell("encoding …")
+    model = untrained("cpu")
+    seconds_by_count = measure.encode_seconds(model, BENCH_POINTS)
+    share = measure.gemm_share(model)
+    result = {
+        "layer1_step_ratio": slow_seconds / fast_seconds,
+        "layer1_memory_ratio": slow_bytes / fast_bytes,
+        "layer2_decoder_ratio": measure.layer2_decoder_ratio(),
+        "encode_per_s_1": measure.encode_rate(model, 1),
+        "encode_per_s_64": measure.encode_rate(model, 64),
+        "encode_seconds": seconds_by_count,
+        "gemm_share": share,
+    }
     if json:
         print_json(result)
-    else:
-        console().print(text(), markup=False, soft_wrap=True)
-
-
-def _say(sentence: str) -> None:
-    messages().print(sentence, markup=False, soft_wrap=True)
+        return
+    rows = [
+        ("layer 1 training step, literal / product time", f"{result['layer1_step_ratio']:.1f} ×"),
+        ("layer 1 training step, literal / product memory", f"{result['layer1_memory_ratio']:.1f} ×"),
+        ("layer 2 part decoders, loop / batched time", f"{result['layer2_decoder_ratio']:.2f} ×"),
+        ("objects encoded per second, one at a time", f"{result['encode_per_s_1']:.1f}"),
+        ("objects encoded per second, batches of 64", f"{result['encode_per_s_64']:.1f}"),
+        *(
+            (f"encoding {n:,} points, with labels", f"{seconds * 1000:.0f} ms")
+            for n, seconds in seconds_by_count.items()
+        ),
+        ("share of the machine's matrix-multiply rate", f"{100 * share:.0f} %"),
+    ]
+    show_table(("measurement", "value"), rows, title="geocaps bench (cpu preset)")

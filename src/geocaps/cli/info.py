@@ -1,14 +1,13 @@
-"""``geocaps info``: what is installed, what weights are, what a file holds."""
+"""``geocaps info``: versions, weights, and the content of a file."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from geocaps.cli.output import UNSET, print_json, say
+from geocaps.cli.output import UNSET, Json, show
 from geocaps.errors import CheckpointError, install_hint
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ def info(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[WEIGHTS|FILE]"), UNSET] = "",
     /,
     *,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    json: Json = False,
 ) -> None:
-    """Versions, extras and the shipped weights; or what a checkpoint folder or a file of points holds.
+    """Show versions, extras and the shipped weights; or what a checkpoint folder or a file of points holds.
 
     Weights: size, checksum, the first lines of their card, configuration. A file: format, points, faces, bounds, units,
     duplicated, stray and invalid points.
@@ -31,7 +30,6 @@ def info(
 
     Args:
         what: A checkpoint folder, or a cloud, mesh or data set; without it, the shipped weights.
-        json: One JSON object on standard output.
     """
     from geocaps.apps.about import about_file, about_weights, environment
 
@@ -42,16 +40,13 @@ def info(
     here = environment()
     if what and not os.path.isdir(what):
         file = about_file(what)
-        record, lines = {"file": asdict(file)}, file_lines(file)
+        show(json, {"environment": here, "file": file}, file_lines(file))
     else:
         weights = about_weights(what or None)
-        record, lines = {"weights": asdict(weights)}, _weights_lines(weights)
-    if json:
-        print_json({"environment": asdict(here), **record})
-        return
-    if not what:
-        lines = [*_environment_lines(here), "", *lines]
-    say(lines)
+        lines = _weights_lines(weights)
+        show(
+            json, {"environment": here, "weights": weights}, lines if what else [*_environment_lines(here), "", *lines]
+        )
 
 
 def _environment_lines(here: Environment) -> list[str]:
@@ -76,21 +71,16 @@ def _weights_lines(weights: AboutWeights) -> list[str]:
         f"size         {weights.parameters:,} parameters, {weights.bytes:,} bytes",
         f"model        {config['points']} points, {config['parts']['parts']} parts of {config['parts']['feature']} "
         f"features, object feature {config['object']['feature']}",
-        *(f"config       {line}" for line in _config_lines(config)),
+        *(
+            f"config       {layer}: " + ", ".join(f"{name} {value}" for name, value in config[layer].items())
+            for layer in ("parts", "object")
+        ),
         *(f"card         {line}" for line in weights.card.splitlines()),
     ]
 
 
-def _config_lines(config: dict[str, Any]) -> list[str]:
-    """One line for each layer of the model."""
-    return [
-        f"{layer}: " + ", ".join(f"{name} {value}" for name, value in config[layer].items())
-        for layer in ("parts", "object")
-    ]
-
-
 def file_lines(file: FileReport) -> list[str]:
-    """What a file holds, for people."""
+    """The content of a file, for people."""
     from geocaps.io.load import STRAY_RULE
 
     of_first = " (of the first object)" if file.kind == "data set" else ""

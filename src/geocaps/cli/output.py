@@ -1,24 +1,38 @@
-"""How verbs speak: results on standard output (one JSON object with ``--json``), everything else on standard error."""
+"""What commands share: options, results on standard output, and messages and progress on standard error."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Optional
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-import tyro
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 if TYPE_CHECKING:
-    import rich.console
-    from rich.progress import Progress, TaskID
+    from rich.console import Console
 
-PerhapsText = Optional[str]  # noqa: UP045 - for ``str | None`` tyro imports typeguard, and asyncio with it
+# ── options. Optional[...]: for ``str | None`` tyro imports typeguard, and asyncio with it ────────────────────────────
 
-UNSET = tyro.conf.arg(help_behavior_hint="")
+UNSET = arg(help_behavior_hint="")
 """Of an option without a default: its help says what happens when it is left out, and not "(default: None)"."""
+Text = Annotated[Optional[str], UNSET]  # noqa: UP045
+Count = Annotated[Optional[int], UNSET]  # noqa: UP045
+OutFile = Annotated[Optional[Path], arg(metavar="FILE", help_behavior_hint="")]  # noqa: UP045
+OutFolder = Annotated[Optional[Path], arg(metavar="DIR", help_behavior_hint="")]  # noqa: UP045
+_WEIGHTS = "Checkpoint folder (default: the weights that ship with the package)."
+Weights = Annotated[Optional[Path], arg(metavar="FOLDER", help=_WEIGHTS, help_behavior_hint="")]  # noqa: UP045
+Flag = Annotated[bool, FlagCreatePairsOff]
+Json = Annotated[bool, FlagCreatePairsOff, arg(help="One JSON object on standard output.")]
+_DROP_INVALID = "Leave out points that are NaN or infinite; otherwise they are refused, except in PCD files."
+DropInvalid = Annotated[bool, FlagCreatePairsOff, arg(help=_DROP_INVALID)]
+Sources = Annotated[tuple[str, ...], Positional, arg(metavar="SOURCE ...", help_behavior_hint="(required)")]
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
@@ -28,22 +42,92 @@ def visible(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-def say(lines: Iterable[str]) -> None:
-    """Lines for people on standard output, as they are: for verbs that draw no tables and should not wait for rich."""
-    sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
+def say(*lines: str, style: str | None = None) -> None:
+    """Lines for people on standard output; only a style waits for rich."""
+    if style is None:
+        sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
+    else:
+        _console(sys.stdout).print("\n".join(lines), style=style, markup=False, soft_wrap=True)
 
 
-def console() -> rich.console.Console:
-    """Where tables and sentences for people go."""
-    return _plain_console(sys.stdout)
+def tell(*lines: str) -> None:
+    """Messages on standard error, so that standard output stays clean."""
+    sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
 
 
-def messages() -> rich.console.Console:
-    """Where progress and warnings go, so that standard output stays clean."""
-    return _plain_console(sys.stderr)
+def show(as_json: bool, record: Any, lines: Iterable[str]) -> None:
+    """The result of a command: one JSON object, or lines for people."""
+    if as_json:
+        print_json(record)
+    else:
+        say(*lines)
 
 
-def _plain_console(file: Any) -> rich.console.Console:
+def print_json(record: Any) -> None:
+    """One JSON object on standard output. Not-a-number and infinity become null: strict JSON has neither."""
+    sys.stdout.write(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # an array or a number of numpy's
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def pose_record(pose: Any) -> dict[str, Any]:
+    """The entries of a pose in JSON."""
+    return {"translation": pose.translation, "wxyz": pose.wxyz}
+
+
+# ── tables and progress, by rich ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
+    """A table on standard output; cells are texts without markup."""
+    from rich import table, text
+
+    made = table.Table(*columns, title=title)
+    for row in rows:
+        made.add_row(*(text.Text(cell) if isinstance(cell, str) else cell for cell in row))
+    _console(sys.stdout).print(made)
+
+
+@contextmanager
+def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error where it is a terminal; gives the function that takes the amount done and the total."""
+    from rich import progress as parts
+
+    console = _console(sys.stderr)
+    with parts.Progress(
+        parts.TextColumn(doing),
+        parts.BarColumn(),
+        parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn(),
+        parts.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def spinner(doing: str) -> Iterator[None]:
+    with _console(sys.stderr).status(doing):
+        yield
+
+
+def _console(file: Any) -> Console:
     """A console whose texts cannot hold escape sequences; its own styles and progress bars can."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -54,38 +138,3 @@ def _plain_console(file: Any) -> rich.console.Console:
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     return PlainConsole(file=file, highlight=False)
-
-
-@contextmanager
-def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[tuple[Progress, TaskID]]:
-    """A bar on standard error where it is a terminal, of one task whose total is not known yet."""
-    from rich import progress as parts
-
-    speaker = messages()
-    with parts.Progress(
-        parts.TextColumn(doing),
-        parts.BarColumn(),
-        parts.DownloadColumn() if is_bytes else parts.MofNCompleteColumn(),
-        parts.TimeRemainingColumn(),
-        console=speaker,
-        transient=True,
-        disable=not speaker.is_terminal,
-    ) as progress:
-        yield progress, progress.add_task("", total=None)
-
-
-def print_json(result: Mapping[str, Any]) -> None:
-    """One JSON object on standard output. Not-a-number and infinity become null: strict JSON has neither."""
-    sys.stdout.write(json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # an array or a number of numpy's
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
-import tyro
-
-from geocaps.cli.output import UNSET, console, print_json
+from geocaps.cli.output import UNSET, Count, Flag, Json, Text, show
 from geocaps.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from geocaps.training import TrainConfig
 
+_Preset = Optional[Literal["cpu", "paper", "A", "B", "C", "D", "E"]]  # noqa: UP045
+_Stage = Optional[Literal["parts", "object", "all"]]  # noqa: UP045
+
 
 def train(
     out: str,
-    data: Annotated[str | None, UNSET] = None,
-    preset: Annotated[Literal["cpu", "paper", "A", "B", "C", "D", "E"] | None, UNSET] = None,
-    stage: Annotated[Literal["parts", "object", "all"] | None, UNSET] = None,
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    split: Annotated[str | None, UNSET] = None,
-    classes: Annotated[str | None, UNSET] = None,
-    init: Annotated[str | None, UNSET] = None,
-    budget: Annotated[str | None, UNSET] = None,
-    steps: Annotated[int | None, UNSET] = None,
-    batch: Annotated[int | None, UNSET] = None,
-    learning_rate: Annotated[float | None, UNSET] = None,
-    seed: Annotated[int | None, UNSET] = None,
-    device: Annotated[str | None, UNSET] = None,
-    validation_objects: Annotated[int | None, UNSET] = None,
-    tensorboard: Annotated[bool | None, UNSET] = None,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    data: Text = None,
+    preset: Annotated[_Preset, UNSET] = None,
+    stage: Annotated[_Stage, UNSET] = None,
+    resume: Flag = False,
+    split: Text = None,
+    classes: Text = None,
+    init: Text = None,
+    budget: Text = None,
+    steps: Count = None,
+    batch: Count = None,
+    learning_rate: Annotated[Optional[float], UNSET] = None,  # noqa: UP045
+    seed: Count = None,
+    device: Text = None,
+    validation_objects: Count = None,
+    tensorboard: Annotated[Optional[bool], UNSET] = None,  # noqa: UP045
+    json: Json = False,
 ) -> None:
     """Train a model. Several processes: torchrun --nproc_per_node 2 -m geocaps train ...
 
@@ -55,61 +55,37 @@ def train(
         device: auto (default), cpu, cuda, cuda:1, mps.
         validation_objects: Held-out objects measured at each validation (default: 128).
         tensorboard: Write TensorBoard logs (default: yes).
-        json: One JSON object with the final figures on standard output.
     """
+    given = {name: value for name, value in locals().items() if value is not None and name not in ("resume", "json")}
     from geocaps.training.loop import train as run_training
 
     if not out:
         raise UsageError("--out is empty: name the folder of the run")
-    given = {
-        "data": data,
-        "preset": preset,
-        "stage": stage,
-        "split": split,
-        "classes": classes,
-        "init": init,
-        "seed": seed,
-        "device": device,
-        "validation_objects": validation_objects,
-        "tensorboard": tensorboard,
-        "out": out,
-    }
-    config = _config(
-        out,
-        resume,
-        {name: value for name, value in given.items() if value is not None},
-        budget=budget,
-        changes={
-            name: value
-            for name, value in {"steps": steps, "batch": batch, "learning_rate": learning_rate}.items()
-            if value is not None
-        },
-    )
-    result = run_training(config, resume=resume, reduce_batch=batch is None)
-    if json:
-        print_json({name: str(one) if isinstance(one, Path) else one for name, one in vars(result).items()})
-    else:
-        for stage_name, figures in result.figures.items():
-            figures_text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            console().print(f"{stage_name}: {figures_text}", markup=False, soft_wrap=True)
+    result = run_training(_config(resume, given), resume=resume, reduce_batch=batch is None)
+    lines = [
+        f"{name}: " + ", ".join(f"{figure} {value:.4g}" for figure, value in figures.items())
+        for name, figures in result.figures.items()
+    ]
+    show(json, vars(result), lines)
 
 
-def _config(out: str, resume: bool, given: dict[str, Any], budget: str | None, changes: dict[str, Any]) -> TrainConfig:
-    """The preset, or the resumed run's own configuration, with what was said on the command line."""
+def _config(resume: bool, given: dict[str, Any]) -> TrainConfig:
+    """The preset, or the resumed run's own configuration, with the options that were given."""
     from geocaps.training.config import preset
     from geocaps.training.run import saved_config, seconds
 
-    if budget is not None and "steps" in changes:
+    per_stage = {name: given.pop(name) for name in ("steps", "batch", "learning_rate") if name in given}
+    if "budget" in given and "steps" in per_stage:
         raise UsageError("--budget and --steps both say how long to train: give one of them")
+    steps = per_stage.pop("steps", None)
     try:
-        if budget is not None:
-            given["budget"] = seconds(budget)
-        config = replace(saved_config(out), **given) if resume else preset(given.pop("preset", "cpu"), **given)
+        if "budget" in given:
+            given["budget"] = seconds(given["budget"])
+        config = replace(saved_config(given["out"]), **given) if resume else preset(given.pop("preset", "cpu"), **given)
         for stage in config.stages:
             settings = config.stage_config(stage)
-            settings = settings.fitted(changes["steps"]) if "steps" in changes else settings
-            rest = {name: value for name, value in changes.items() if name != "steps"}
-            changed: dict[str, Any] = {stage: replace(settings, **rest)}
+            settings = settings if steps is None else settings.fitted(steps)
+            changed: dict[str, Any] = {stage: replace(settings, **per_stage)}
             config = replace(config, **changed)
         return config
     except ConfigError as error:

@@ -2,64 +2,66 @@
 
 from __future__ import annotations
 
-import webbrowser
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Optional
 
-import tyro
+from tyro.conf import Positional, arg
 
-from geocaps.cli.output import UNSET, console, messages, print_json
+from geocaps.cli.output import UNSET, Count, DropInvalid, Json, Text, show, tell
 from geocaps.errors import UsageError
+
+_Out = Annotated[Optional[Path], arg(name="export", metavar="PAGE.html", aliases=("--out",), help_behavior_hint="")]  # noqa: UP045
+_Weights = Annotated[Optional[Path], arg(name="model", metavar="FOLDER", aliases=("--weights",), help_behavior_hint="")]  # noqa: UP045
 
 
 def view(
-    files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES"), UNSET] = (),
-    export: Annotated[str | None, tyro.conf.arg(metavar="PAGE.html"), UNSET] = None,
-    index: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
-    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER"), UNSET] = None,
+    files: Annotated[tuple[str, ...], Positional, arg(metavar="FILES"), UNSET] = (),
+    out: _Out = None,
+    index: Annotated[Text, arg(metavar="FOLDER")] = None,
+    weights: _Weights = None,
     host: str = "127.0.0.1",
-    port: Annotated[int | None, UNSET] = None,
+    port: Count = None,
     browser: bool = True,
-    drop_invalid: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
 ) -> None:
     """Look at objects, their parts and poses in a web page, turn them, align two, search an index.
 
-    The page is for this machine alone unless --host says otherwise, and runs until Ctrl-C. With --export no server is
+    Only this machine can open the page unless --host says otherwise; it runs until Ctrl-C. With --out no server is
     started: one object is written as a single HTML file that needs no network and no geocaps.
 
     Example: geocaps view chair.ply scan.pcd --index shapes.lance
 
     Args:
-        files: Clouds or meshes to have at hand; embedded objects always are.
-        export: Write the first file (without files: an embedded chair) as one self-contained page, and stop.
+        files: Clouds or meshes to choose from, beside the embedded objects.
+        out: Write the first file (without files: an embedded chair) as one self-contained page, and stop.
         index: Folder of an index, made by geocaps index add, to search in.
-        model: Checkpoint folder; the weights that ship with the package unless given.
+        weights: Checkpoint folder (default: the weights that ship with the package).
         host: Address to serve at; 0.0.0.0 lets other machines in.
-        port: Port to serve at; 8080 or, when that is taken, any free one unless given.
+        port: Port to serve at (default: 8080 or, if that is taken, any free one).
         browser: Open the page in the browser.
-        drop_invalid: Leave out points that are NaN or infinite; otherwise they are refused, but in PCD files.
-        json: One JSON object on standard output: the address, or what was exported.
     """
-    if len(files) > 1 and export is not None:
-        raise UsageError(f"--export writes one object, and {len(files)} files were given: name one")
+    if len(files) > 1 and out is not None:
+        raise UsageError(f"--out writes one object, and {len(files)} files were given: name one")
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {port}")
     from geocaps.apps.encode import load
     from geocaps.viewer.clouds import EXAMPLE, by_name, embedded_cloud, file_cloud
 
-    loaded = load(model)
-    minimum = loaded.config.parts.parts
+    model = load(weights)
+    minimum = model.config.parts.parts
     clouds = [file_cloud(path, minimum, drop_invalid=drop_invalid) for path in files]
-    if export is not None:
+    if out is not None:
         from geocaps.viewer.page import export_page
 
         cloud = clouds[0] if clouds else embedded_cloud(EXAMPLE, minimum)
-        size = export_page(export, loaded, cloud)
-        if json:
-            print_json({"out": export, "object": cloud.name, "dropped": cloud.dropped, "bytes": size})
-        else:
-            console().print(f"wrote {export}: {cloud.name}, {size:,} bytes", markup=False)
+        size = export_page(out, model, cloud)
+        record = {"out": out, "object": cloud.name, "dropped": cloud.dropped, "bytes": size}
+        show(json, record, [f"wrote {out}: {cloud.name}, {size:,} bytes"])
         return
+
+    import sys
+    import webbrowser
 
     import rich
 
@@ -71,22 +73,20 @@ def view(
     if index is not None:
         from geocaps.index import Index
 
-        found = Index(index, loaded)
+        found = Index(index, model)
         found.info()
-    viewer = Viewer(Shared(loaded, by_name(clouds), found), host, port)
+    viewer = Viewer(Shared(model, by_name(clouds), found), host, port)
     try:
-        if json:
-            print_json({"url": viewer.url})
-        else:
-            console().print(f"the page is at {viewer.url}", markup=False)
+        show(json, {"url": viewer.url}, [f"the page is at {viewer.url}"])
+        sys.stdout.flush()
         if not is_private(host):
-            messages().print("anyone who can reach this machine can open the page: it asks for no password")
-        messages().print("stop it with Ctrl-C")
+            tell("anyone who can reach this machine can open the page: it asks for no password")
+        tell("stop it with Ctrl-C")
         if browser:
             webbrowser.open(viewer.url)
         viewer.server.sleep_forever()
     except KeyboardInterrupt:
-        # How a page is meant to end.
+        # The intended end of a page.
         pass
     finally:
         viewer.stop()
