@@ -1,4 +1,4 @@
-"""What is installed, what weights are, what a file holds: the answers of ``geocaps info``."""
+"""Answers of ``geocaps info``: what is installed, what a checkpoint is, what a file holds."""
 
 from __future__ import annotations
 

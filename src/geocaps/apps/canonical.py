@@ -37,7 +37,7 @@ class Thumbnail:
 
 @dataclass(frozen=True, repr=False)
 class Canonical:
-    """One object in its canonical pose, in your units: moved and turned, not scaled. All arrays are numpy's."""
+    """One object in its canonical pose, in your units: rotated and moved, not scaled. All arrays are numpy's."""
 
     name: str
     given: Float[np.ndarray, "n 3"]
@@ -108,7 +108,7 @@ def canonical(
 
     One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
     ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
-    ``encode``; :func:`canonical_each` goes on without it. Without a ``model`` the shipped weights are used.
+    ``encode``; :func:`canonical_each` skips it. Without a ``model`` the shipped weights are used.
     ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
     """
     jobs = find_jobs(sources, None if out is None else Path(out), suffix)

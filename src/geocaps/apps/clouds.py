@@ -17,7 +17,7 @@ from geocaps.model.config import MAX_COORDINATE
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
 _LINE = 1e-4
-"""A cloud whose second spread is this small beside the first is a line: nothing tells how it is turned about it."""
+"""A cloud whose second spread is this small beside the first is a line: its rotation about that line is undefined."""
 
 Source = Any
 """A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or several."""
@@ -93,13 +93,11 @@ def require_extent(points: np.ndarray, name: str) -> None:
     offset = exact - center
     reach = float(np.abs(offset).max())
     if reach <= 1e-12 * float(np.abs(center).max()) or reach == 0:
-        raise InvalidInputError(f"the points of {name} are all in one place: nothing tells which way they are turned")
+        raise InvalidInputError(f"the points of {name} are all in one place: such a cloud has no orientation")
     offset /= reach
     variance = np.linalg.eigvalsh(offset.T @ offset)
     if variance[1] <= _LINE**2 * variance[2]:
-        raise InvalidInputError(
-            f"the points of {name} lie on one line: nothing tells how they are turned about that line"
-        )
+        raise InvalidInputError(f"the points of {name} lie on one line: the rotation about that line is undefined")
 
 
 def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Similarity:

@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
 
     points: Float64[Tensor, "n 3"]  # in the model's frame
     normalization: Similarity  # from there to the user's
-    reliability: float  # how far so many points let a pose be trusted
+    reliability: float  # what is left of a confidence with so few points
 
 
 class Model:
@@ -44,8 +44,8 @@ class Model:
     def encode(self, source: Source, *, drop_invalid: bool = False) -> Encoding:
         """Capsules of one cloud: an array or tensor ``[N, 3]``, a path, a trimesh.
 
-        Deterministic, blind to the order of the points, and equivariant: a turned and moved cloud gives the turned and
-        moved poses and the same features. Clouds of more points than the model takes are sampled down first.
+        Deterministic, blind to the order of the points, and equivariant: a rotated and moved cloud gives the rotated
+        and moved poses and the same features. Clouds of more points than the model takes are sampled down first.
         ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
         """
         if isinstance(source, (list, tuple)) or getattr(source, "ndim", 2) == 3:

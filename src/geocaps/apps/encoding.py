@@ -29,7 +29,7 @@ _LABEL_BLOCK = 1 << 14
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
 _RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
-"""How far the probability of a pose can be believed with 2^x of the model's points: the share of right poses over the
+"""How far the probability of a pose can be trusted with 2^x of the model's points: the share of right poses over the
 stated probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
 
 
@@ -48,7 +48,7 @@ class PartCapsules:
     pose: Similarity
     """Pose of each part, in your coordinates."""
     feature: Float[np.ndarray, "j d"]
-    """Shape of each part, the same whatever way the object is turned."""
+    """Shape of each part, the same in every orientation of the object."""
 
     def __len__(self) -> int:
         return len(self.feature)
@@ -68,7 +68,7 @@ def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool
 
 
 def reliability(points: int, full: int) -> float:
-    """What is left of the confidence when a model made for ``full`` points sees only so many different ones."""
+    """What is left of the confidence when a model made for ``full`` points sees only ``points`` different ones."""
     return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
@@ -87,7 +87,7 @@ class Encoding:
     pose: Similarity
     """Canonical pose ``T_world_object``: brings the object from its canonical frame to where it is (scale 1)."""
     feature: Float[np.ndarray, "d"]
-    """What the object is: the same whatever way it is turned, wherever and however large it is."""
+    """What the object is: the same in every orientation, position and size."""
     parts: PartCapsules
     """Pose and feature of each part."""
     confidence: float
@@ -119,7 +119,7 @@ class Encoding:
         return is_ambiguous(self.confidence, self.alternatives)
 
     def canonical(self) -> Float64[np.ndarray, "n 3"]:
-        """Input points in the canonical frame, in your units: moved and turned, not scaled."""
+        """Input points in the canonical frame, in your units: rotated and moved, not scaled."""
         return self.pose.observe(self.cloud.points)
 
     def reconstruct(self, layer: str = "object") -> Surface:

@@ -1,4 +1,4 @@
-"""``geocaps.parts(cloud)``: an object cut into parts, as arrays, as coloured files and as a picture."""
+"""``geocaps.parts(cloud)``: segmentation of an object into parts, as arrays, as coloured files and as a picture."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def encode_files(
     not there. Objects that cannot be encoded are skipped and listed; if that is all of them, EncodingError is
     raised and nothing is written but the list. ``weights`` is a checkpoint folder; ``workers`` are processes (default:
     one a core); ``shard`` objects at most are lost by a kill; ``drop_invalid`` leaves out points that are NaN or
-    infinite, which are refused otherwise; ``on_object(done, of)`` is told of progress.
+    infinite, which are refused otherwise; ``on_object(done, of)`` is called with the progress.
     """
     named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     out = Path(out)

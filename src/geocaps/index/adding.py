@@ -74,7 +74,7 @@ class Entry:
         return hashlib.sha256(np.ascontiguousarray(self.cloud(0).points, dtype=np.float64).tobytes()).hexdigest()
 
     def cloud(self, minimum: int) -> Cloud:
-        """The checked cloud, of at least so many points."""
+        """The checked cloud, of at least ``minimum`` points."""
         source = self.source.points(self.member) if isinstance(self.source, PointDataset) else self.source
         return as_cloud(source, minimum, self.name or "the cloud", drop_invalid=self.drop_invalid)
 

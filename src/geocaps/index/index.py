@@ -90,7 +90,7 @@ class Index:
         What is in the index already, by its content, is not added again, so a call that was cut off is repeated to
         complete it. A file whose content has changed takes the place of what it was. Objects that cannot be read are
         reported and left out. ``class_name`` is one for all or one for each; ``drop_invalid`` leaves out points
-        that are NaN or infinite, which are refused otherwise; ``on_object(done, of)`` is told of progress.
+        that are NaN or infinite, which are refused otherwise; ``on_object(done, of)`` is called with the progress.
         """
         entries = entries_of(source, class_name, names, drop_invalid)
         if not self._store.exists():

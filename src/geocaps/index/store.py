@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TABLE = "objects"
 FORMAT = "2"
 APPROXIMATE_FROM = 50_000
-"""From so many objects on, an approximate vector index answers in place of a comparison with every feature."""
+"""From this many objects on, an approximate vector index answers in place of a comparison with every feature."""
 _PROBES, _REFINE = 64, 40
 """Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
 _KEPT_FOR = timedelta(hours=1)
@@ -220,7 +220,7 @@ class Store:
             return True
         if any(inside.glob("data/*")):
             raise SearchIndexError(
-                f"{folder} is damaged, it has data but no version of the table: restore it or make it anew"
+                f"{folder} is damaged, it has data but no version of the table: restore it or make a new one"
             )
         return False
 
@@ -241,7 +241,7 @@ class Store:
         dimension = getattr(feature, "list_size", 0)
         if dimension < 1 or not schema.equals(_schema(dimension, {})):
             raise SearchIndexError(
-                f"{self.where} has other columns than a geocaps index of format {FORMAT}: make it anew"
+                f"{self.where} has other columns than a geocaps index of format {FORMAT}: make a new one"
             )
         return table
 

@@ -40,7 +40,7 @@ _HYPOTHESES, _SCORED = 600, 64
 _COARSE, _HALFWAY, _FINE = 48, 24, 12
 """How many hypotheses are refined on few points, how many of them to the end, and how many on more points."""
 _RATIO = 2.1
-"""A refined hypothesis goes on while its score is within this ratio of the best."""
+"""A refined hypothesis stays in the search while its score is within this ratio of the best."""
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _OTHER_POSE = np.radians(15), 0.3

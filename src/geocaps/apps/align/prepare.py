@@ -24,7 +24,7 @@ _CELLS, _MARGIN = 32, 0.3
 """Of the table of near points: cells along its longest side, and room left around the cloud."""
 _NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
 _ISOLATED = 3.0
-"""A point whose fourth neighbour is so many times farther than is usual stands alone."""
+"""A point whose fourth neighbour is this many times farther away than the median is isolated."""
 
 
 @dataclass(frozen=True)
