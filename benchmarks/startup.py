@@ -50,14 +50,14 @@ def _commands(folder: Path) -> dict[str, tuple[list[str], float | None]]:
     first, second = str(folder / "first.ply"), str(folder / "second.ply")
     save_points(first, points)
     save_points(second, points[:, [1, 2, 0]] + 1)
-    verb = ["-m", "geocaps"]
+    geocaps = ["-m", "geocaps"]
     return {
         TORCH: (["-c", TORCH], None),
-        "geocaps --help": ([*verb, "--help"], 0.2),
-        "geocaps align --help": ([*verb, "align", "--help"], 0.2),
-        "geocaps align": ([*verb, "align", first, second], 0.6),
-        "geocaps info": ([*verb, "info"], 1.3),
-        "geocaps encode": ([*verb, "encode", first, "--out", str(folder / "capsulesROUND.npz")], 2.0),
+        "geocaps --help": ([*geocaps, "--help"], 0.2),
+        "geocaps align --help": ([*geocaps, "align", "--help"], 0.2),
+        "geocaps align": ([*geocaps, "align", first, second], 0.6),
+        "geocaps info": ([*geocaps, "info"], 1.3),
+        "geocaps encode": ([*geocaps, "encode", first, "--out", str(folder / "capsulesROUND.npz")], 2.0),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 import threading
@@ -176,16 +177,7 @@ def free_port(host: str, port: int | None) -> int:
         try:
             probe.bind((host, wanted))
         except (OSError, OverflowError) as error:
-            if port is None and isinstance(error, OSError) and host_is_ours(host):
+            if port is None and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 return 0
             raise UsageError(f"cannot serve at {host}:{wanted}: {error}; choose another --port or --host") from error
     return wanted
-
-
-def host_is_ours(host: str) -> bool:
-    """Whether any port at all can be had at this address."""
-    try:
-        with socket.create_server((host, 0)):
-            return True
-    except OSError:
-        return False
