@@ -58,14 +58,14 @@ def _positive_real(q: Float[Tensor, "4"]) -> Float[Tensor, "4"]:
 
 def res(block: Any, x: Tensor) -> Tensor:
     """Res_D(x) = Relu(x + W2 Relu(W1 x))."""
-    hidden = torch.relu(linear(x, block.first.weight, block.first.bias))
-    return torch.relu(x + linear(hidden, block.second.weight, block.second.bias))
+    hidden = linear(x, block.first.weight, block.first.bias).relu_()
+    return linear(hidden, block.second.weight, block.second.bias).add_(x).relu_()
 
 
 def network(sequence: Iterable[Any], x: Tensor) -> Tensor:
     """in → width → Relu → Res × n (→ out)."""
     first, _, *layers = sequence
-    x = torch.relu(linear(x, first.weight, first.bias))
+    x = linear(x, first.weight, first.bias).relu_()
     for layer in layers:
         x = res(layer, x) if hasattr(layer, "first") else linear(x, layer.weight, layer.bias)
     return x
@@ -75,7 +75,7 @@ def fold(decoder: FoldingDecoder, feature: Float[Tensor, "d"], square: Float[Ten
     """G([v_f, s]) on the concatenation, as the appendix has it."""
     weight = torch.cat([decoder.from_feature.weight, decoder.from_square.weight], dim=1)
     both = torch.cat([feature.expand(len(square), -1), square], dim=1)
-    hidden = torch.relu(linear(both, weight, decoder.from_feature.bias))
+    hidden = linear(both, weight, decoder.from_feature.bias).relu_()
     for block in decoder.blocks:
         hidden = res(block, hidden)
     return linear(hidden, decoder.to_point.weight, decoder.to_point.bias)
@@ -119,7 +119,8 @@ def routing(
 ) -> Float[Tensor, "n j"]:
     """b_ij for each i, j, then softmax over j: dense."""
     sigma = math.exp(log_sigma)
-    b = [-(_square_distances(points, surface) / sigma**2 + log_sigma).amin(dim=1) for surface in surfaces]
+    distances = [torch.cdist(points, y, compute_mode="donot_use_mm_for_euclid_dist") for y in surfaces]
+    b = [-(distance.square() / sigma**2 + log_sigma).amin(dim=1) for distance in distances]
     return torch.softmax(torch.stack(b, dim=1), dim=1)
 
 
@@ -142,12 +143,8 @@ def encode_parts(
 
 
 def chamfer(x: Float[Tensor, "n 3"], y: Float[Tensor, "m 3"]) -> Float[Tensor, ""]:
-    square = _square_distances(x, y)
+    square = (x[:, None] - y[None]).square().sum(-1)
     return square.amin(dim=0).mean() + square.amin(dim=1).mean()
-
-
-def _square_distances(x: Float[Tensor, "n 3"], y: Float[Tensor, "m 3"]) -> Float[Tensor, "n m"]:
-    return (x[:, None] - y[None]).square().sum(-1)
 
 
 # ── training of the first layer ───────────────────────────────────────────────────────────────────────────────────────
