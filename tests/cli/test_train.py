@@ -58,20 +58,8 @@ def test_a_short_training_beats_the_untrained_model(geocaps: Callable[..., Done]
 
     # The second stage on top of it, then the same run again.
     second = tmp_path / "second"
-    call = (
-        "--data",
-        "shapes",
-        "--stage",
-        "object",
-        "--init",
-        out / "best",
-        "--steps",
-        2,
-        "--batch",
-        4,
-        "--out",
-        second,
-    )
+    call = ("--data", "shapes", "--validation-objects", 2, "--stage", "object", "--init", out / "best", "--steps", 2)
+    call += ("--batch", 4, "--out", second)
     done = geocaps(*call)
     assert done.returncode == 0, done.stderr
     assert "object: chamfer" in done.stdout

@@ -412,6 +412,7 @@ def test_a_kill_during_add_leaves_a_valid_index(model, tmp_path, killed_at, hold
     assert index.search(turned(clouds[MANY - 1]), 1)[0].name == f"{MANY - 1:03d}.npy"
 
 
+@pytest.mark.slow
 def test_two_processes_add_at_once_and_each_object_is_there_once(model, tmp_path):
     """The other one has found that nothing is there and is about to write when we write the same objects."""
     where, _ = tmp_path / "i.lance", write_many(tmp_path / "many", MANY)
