@@ -82,7 +82,7 @@ class PaperObject(nn.Module):
             NOISE_TRANSLATION,
             generator,
         )
-        capsule = agree(  # lines 5–10
+        capsule = agree(  # lines 5–9
             viewpoints,
             lambda z: self.pose_network(parts, z),
             lambda z: self.feature_network(parts, z),
@@ -100,20 +100,20 @@ class PaperObject(nn.Module):
         generator: torch.Generator,
         target_points: int | None = None,
     ) -> Terms:
-        """Lines 11–14 from the object capsule: decode U, refine it to the targets T, decode U to points Y."""
-        decoded = self.decode(capsule)  # lines 11, 12
+        """Lines 10–14 from the object capsule: decode U, refine it to the targets T, decode U to points Y."""
+        decoded = self.decode(capsule)  # lines 10, 11
         seen = points if target_points is None else points[:, evenly(target_points, points.shape[1])]
         terms: Terms = {}
         if weights.part:
             with torch.no_grad():
-                refined = layer(seen, decoded.detach())  # line 13: T ← PointsToParts(X, U, 3)
+                refined = layer(seen, decoded.detach())  # line 12: T ← PointsToParts(X, U, 3)
             terms["part"] = part_regression(decoded, refined.capsules, refined.routing.reached())
         if weights.chamfer:
-            terms["chamfer"] = chamfer(seen, layer.decode(decoded, generator).flatten(1, 2))  # line 14: Y
+            terms["chamfer"] = chamfer(seen, layer.decode(decoded, generator).flatten(1, 2))  # line 13: Y
         return terms
 
     def decode(self, capsule: Capsules) -> Capsules:
-        """Equation 3 and lines 11–12: ``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``."""
+        """Equation 3 and lines 10–11: ``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``."""
         out = self.decoder(capsule.feature)
         return Capsules(Pose.from_network(out[..., :7]), out[..., 7:]).placed_at(capsule.pose[:, None])
 
