@@ -210,7 +210,7 @@ def test_a_degenerate_cloud_neither_breaks_adding_nor_searching(filled, copy, mo
     assert (report.added, [one.name for one in report.skipped]) == (0, ["spot", "line"])
     assert ["one place" in report.skipped[0].reason, "one line" in report.skipped[1].reason] == [True, True]
     for query in (spot, line):
-        with pytest.raises(InvalidInputError, match="no orientation|undefined"):
+        with pytest.raises(InvalidInputError, match=r"no orientation|undefined"):
             index.search(query)
     assert len(index.search(shape("chair", 0), 12)) == 12
 
