@@ -17,7 +17,7 @@ from geocaps.training import preset, train
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 base = preset("cpu", data="shapes", out=str(folder / "my_run"), tensorboard=False, validations=1, validation_objects=4)
 
-small = replace(base.model, points=256, object=replace(base.model.object, feature=64, width=64, look_width=64))
+small = replace(base.model, points=256, object=replace(base.model.object, feature=64, width=64))
 result = train(
     replace(
         base,
