@@ -7,6 +7,7 @@ watch a training and to choose its best checkpoint.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ from geocaps.training.batches import augmented_samplings, random_stream
 from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
 
 
-class Stage(nn.Module):
+class Stage(nn.Module, ABC):
     """What is trained, and on what. A module, so that DistributedDataParallel can wrap it."""
 
     name: ClassVar[str]
@@ -41,26 +42,27 @@ class Stage(nn.Module):
     def trained(self) -> Iterator[nn.Parameter]:
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
+    @abstractmethod
     def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules | None:
         """Part capsules ``[m, v, j]`` that the loss needs of the first m objects, by the frozen first layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(
         self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
-        raise NotImplementedError
 
     def noise_degrees(self, share: float) -> float | None:
         """The largest perturbation of viewpoints, where it is worth a record."""
         return None
 
+    @abstractmethod
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
-        raise NotImplementedError
+        """What held-out objects say of the layer that is trained."""
 
+    @abstractmethod
     def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
         """What the clouds are decoded to, for pictures."""
-        raise NotImplementedError
 
 
 class PartsStage(Stage):
