@@ -1,135 +1,283 @@
-"""What each choice of the ``cpu`` preset's object stage adds: the same short training with one thing changed.
+"""What each choice of our object layer adds: the same training with one thing changed at a time.
 
-    python benchmarks/ablations.py --init runs/default/parts --data shapenetpart.npz,modelnet40_train.npz \
-        --eval modelnet40_dev.npz --out runs/ablations --steps 300
+    python benchmarks/ablations.py --data shapenetpart.npz,modelnet40_train.npz --eval modelnet40_dev.npz \
+        --out runs/ablations --steps 500
 
-Every row trains the second layer on the same frozen first one, for as many steps of as many objects, and is measured
-under the protocol ``resampled``. A finished row is read, an unfinished one is continued. Prints a Markdown table and
-writes ``ablations.json``.
+Every row trains the second layer on the same frozen first one (``--init``, by default that of the shipped weights), for
+as many steps of as many objects, and is measured under the same protocols, from parts. All but one look at points while
+they train: the cheaper part of the preset's training, and the larger. Where a row needs the layer to behave otherwise,
+it trains a subclass that is defined here, or a function is replaced; the product has no option for it. A finished row
+is read, an unfinished one is resumed. Prints a Markdown table for each protocol and writes ``ablations.json``.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
 import tyro
+from torch import Tensor
 
 from geocaps.apps.encode import Model
-from geocaps.data import load
+from geocaps.data import PointDataset, load
+from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.pairs import Pairs
-from geocaps.evaluation.protocols import alignment_scope, encode_all, measure
+from geocaps.evaluation.protocols import MODEL, SINGLE_FEATURE, alignment_scope, measure_rows, views_of
 from geocaps.evaluation.run import reconstruction
 from geocaps.evaluation.table1 import finished
-from geocaps.model.checkpoint import load_checkpoint
-from geocaps.model.config import PaperObjectConfig, PaperWeights
-from geocaps.training import PaperObjective, TrainConfig, preset
+from geocaps.geometry.frames import principal_axes
+from geocaps.geometry.se3 import Pose
+from geocaps.model import autoencoder
+from geocaps.model import object as object_layer
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.capsules import Parts, Perception
+from geocaps.model.checkpoint import SHIPPED, load_checkpoint
+from geocaps.model.look import CUBE, Shown, Viewpoints, turned_grids
+from geocaps.model.object import AgreeingObject, Led
+from geocaps.model.parts import PointsToParts
+from geocaps.training import TrainConfig, preset
+from geocaps.training.stage import shown_points
 
-Row = dict[str, float | str]
+Figures = dict[str, Any]
+
+# ── layers that behave otherwise ──────────────────────────────────────────────────────────────────────────────────────
+
+FLIPS = {order: [at for at, (other, _) in enumerate(CUBE) if other == order] for order, _ in CUBE}
+"""The four proper sign choices of each order of the axes, as places in ``CUBE``."""
 
 
-def rows(base: TrainConfig) -> dict[str, TrainConfig]:
-    """The preset itself, and one change at a time."""
+class FourStarts(AgreeingObject):
+    """The four proper sign choices of the axes, in the order of the surface's spread along them."""
 
-    def model(**changes: object) -> TrainConfig:
-        return replace(base, model=replace(base.model, object=replace(base.model.object, **changes)))
+    def starts(self, shown: Shown, turn: Pose | None = None) -> Viewpoints:
+        starts = super().starts(shown, turn)
+        offset = starts.pose[:, 0].observe(shown.points)
+        spread = (shown.weight[..., None] * offset.square()).sum(dim=1)
+        order = spread.argsort(dim=1, descending=True).tolist()
+        chosen = torch.tensor([FLIPS[tuple(axes)] for axes in order], device=spread.device)
+        return starts[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
 
-    def objective(**changes: object) -> TrainConfig:
-        return replace(base, objective=replace(base.objective, **changes))
 
-    def weights(**changes: float) -> TrainConfig:
-        return objective(weights=replace(base.objective.weights, **changes))
+class ScoredOnce(AgreeingObject):
+    """Viewpoints are led on as before, but the score of the start they came from chooses among them."""
 
-    small = base.model.object
-    paper = replace(
-        base,
-        model=replace(
-            base.model,
-            object=PaperObjectConfig(
-                feature=small.feature,
-                width=small.width,
-                blocks=small.blocks,
-                decoder_width=small.decoder_width,
-                decoder_blocks=small.decoder_blocks,
-            ),
-        ),
-        objective=PaperObjective(weights=PaperWeights(part=0.0, chamfer=10.0), target_points=256),
-    )
+    def lead(self, shown: Shown, starts: Viewpoints) -> Led:
+        seen = super().lead(shown, starts)
+        first = seen.log_first.topk(seen.log_last.shape[1], dim=1).values  # in the order in which they were led on
+        return replace(seen, log_last=torch.log_softmax(first, dim=1))
+
+
+class OwnCentre(AgreeingObject):
+    """Votes only rotate: the centre and the size are those of the cloud itself."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        rotation = torch.ones(10)
+        rotation[[2, 3, 4, 9]] = 0.0
+        self.pose_head.register_forward_hook(lambda _module, _input, out: out * rotation)
+
+    def perceive(self, layer: PointsToParts, parts: Parts) -> Perception:
+        seen = super().perceive(layer, parts)
+        return replace(seen, scale=torch.ones_like(seen.scale))
+
+
+class LooksAtPoints(AgreeingObject):
+    """Looks at points of the ``cloud``, as in training, instead of the surfaces of its parts; from the same places."""
+
+    cloud: Tensor
+    own_places: Pose
+
+    def shown(self, layer: PointsToParts, parts: Parts) -> Shown:
+        self.own_places = super().places(super().shown(layer, parts))
+        return shown_points(self.cloud)[0]
+
+    def places(self, shown: Shown) -> Pose:
+        return self.own_places
+
+
+@contextmanager
+def replaced(where: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(where, name)
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        setattr(where, name, before)
+
+
+@contextmanager
+def layer_is(layer: type[AgreeingObject]) -> Iterator[None]:
+    """New and loaded models get this object layer; the weights are the same, so checkpoints fit all of them."""
+    with replaced(autoencoder, "AgreeingObject", layer):
+        yield
+
+
+@contextmanager
+def four_starts() -> Iterator[None]:
+    """Starts differ from the first by signs alone, so what they see does too; all of them are led on."""
+    flips = FLIPS[0, 1, 2]
+    with (
+        layer_is(FourStarts),
+        replaced(object_layer, "LEADING", len(flips)),
+        replaced(object_layer, "turned_grids", lambda grid: turned_grids(grid)[:, flips]),
+    ):
+        yield
+
+
+@contextmanager
+def on_principal_axes() -> Iterator[None]:
+    """Starts, and the frames of the whole object that they are to be led to, lie on principal axes."""
+    with replaced(object_layer, "surface_axes", principal_axes):
+        yield
+
+
+@contextmanager
+def points_shown() -> Iterator[None]:
+    """Clouds that are encoded show their points."""
+    parse = GeometricCapsuleAutoencoder.parse
+
+    def parse_cloud(model: GeometricCapsuleAutoencoder, points: Tensor, generator: Any = None) -> Parse:
+        model.object.cloud = points.float()
+        return parse(model, points, generator)
+
+    with layer_is(LooksAtPoints), replaced(GeometricCapsuleAutoencoder, "parse", parse_cloud):
+        yield
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BASE, SINGLE = "all of it", "one global vector"
+"""The row that the others differ from, and the same run when the object's one feature retrieves, not its percepts."""
+VALIDATED = 16
+"""Held-out objects of a training: nothing here looks at its validation."""
+ALL_STEPS = 1 - 1e-9
+"""A share of the steps that none lies beyond; 1 itself is refused, as then parts would never be seen."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training, and how the layer behaves in it."""
+
+    config: TrainConfig
+    behaving: Callable[[], Any] = lambda: layer_is(AgreeingObject)
+    trained_by: str | None = None  # the row whose weights are measured; None for its own
+
+
+def rows(shipped: TrainConfig) -> dict[str, Row]:
+    """The training of the shipped weights, on looks at points alone, and one change at a time."""
+    objective = shipped.objective
+    base = replace(shipped, objective=replace(objective, points_share=ALL_STEPS))
+    unplaced = replace(base.objective, weights=replace(objective.weights, place=0.0))
+    whole = replace(base.object_augmentation, crop_share=0.0, one_sided_share=0.0)
     return {
-        "cpu preset": base,
-        "the paper's layer, Chamfer alone": paper,
-        "no contrast": weights(contrast=0.0),
-        "no pose agreement": weights(pose=0.0),
-        "starts not perturbed": objective(noise_degrees=0.0),
-        "all objects decomposed": objective(decomposed=1.0),
-        "one vote": model(voting_steps=1),
-        "three votes": model(voting_steps=3),
-        "half the width": model(width=128),
+        BASE: Row(base),
+        "4 starts instead of 24": Row(base, four_starts),
+        "no second scoring": Row(base, lambda: layer_is(ScoredOnce)),
+        "no centre and scale votes": Row(replace(base, objective=unplaced), lambda: layer_is(OwnCentre)),
+        "principal axes instead of surface axes": Row(base, on_principal_axes),
+        "no crops in training": Row(replace(base, object_augmentation=whole)),
+        "last steps on parts, as shipped": Row(shipped),
+        "measured on points instead of parts": Row(base, points_shown, trained_by=BASE),
     }
 
 
 @dataclass
 class Options:
-    init: str
-    data: str
-    eval: str
     out: Path
-    steps: int = 300
+    """Folder of the runs and of ablations.json."""
+    data: str = "shapes"
+    """What is trained on, joined by commas."""
+    eval: str = "shapes"
+    """What is measured on: its test split where it has one."""
+    init: str = SHIPPED
+    """Checkpoint whose first layer every row has."""
+    steps: int = 500
     batch: int = 32
     classes: str | None = None
+    """Only these classes of --eval, joined by commas."""
+    protocols: str = "resampled,partial"
     only: tuple[str, ...] = ()
+    """Only these rows, so that several processes (each with its own --out) can share the work."""
 
 
 def main(options: Options) -> None:
     dataset = load(options.eval)
+    if "test" in dataset.splits:
+        dataset = dataset.split("test")
     if options.classes is not None:
         dataset = dataset.of_classes(options.classes.split(","))
-    scope, pairs = alignment_scope(dataset), Pairs(dataset, 1024, 0)
-    clouds = [pairs.first(index) for index in range(len(dataset))]
-    base = preset("cpu", data=options.data, stage="object", init=options.init, tensorboard=False, validations=1)
-    base = replace(
-        base,
-        # A thirtieth of a hundred steps is no warm-up: some rows then never learn to tell objects apart.
-        object=replace(base.object.fitted(options.steps), batch=options.batch, warmup=options.steps // 8),
-        objective=replace(base.objective, decomposed=0.25),
+    shipped = preset(
+        "cpu",
+        data=options.data,
+        stage="object",
+        init=options.init,
+        tensorboard=False,
+        validations=1,
+        validation_objects=VALIDATED,
     )
+    names = rows(replace(shipped, object=replace(shipped.object.fitted(options.steps), batch=options.batch)))
+    unknown = set(options.only) - set(names)
+    if unknown:
+        raise SystemExit(f"no row is called {min(unknown)!r}; there are: {'; '.join(names)}")
     path = options.out / "ablations.json"
-    found: dict[str, Row] = json.loads(path.read_text()) if path.exists() else {}
-    for name, config in rows(base).items():
+    found: dict[str, Figures] = json.loads(path.read_text()) if path.exists() else {}
+    for name, row in names.items():
         if name in found or (options.only and name not in options.only):
             continue
-        out = options.out / name.replace(" ", "_").replace(",", "").replace("'", "")
-        state = finished(replace(config, out=str(out)), print)
-        model = Model(load_checkpoint(out / "last"))
-        first = encode_all(model, clouds)
-        figures = measure(model, pairs, first, "resampled", 1).summary(dataset, scope)
-        found[name] = {
-            "rae_mean": figures["rae_mean"],
-            "rae_median": figures["rae_median"],
-            "within_15": figures["within_15"],
-            "top1": figures["top1"],
-            "nn1": figures["nn1"],
-            "chamfer": reconstruction(first)["chamfer_two_layer"],
-            "minutes": state.elapsed / 60,
-        }
-        options.out.mkdir(parents=True, exist_ok=True)
+        if row.trained_by is not None and row.trained_by not in found:
+            print(f"{name}: left out, it needs the row {row.trained_by!r}")
+            continue
+        out = folder(options.out, row.trained_by or name)
+        with row.behaving():
+            minutes = None
+            if row.trained_by is None:
+                minutes = finished(replace(row.config, out=str(out)), print).elapsed / 60
+            found[name] = measured(Model(load_checkpoint(out / "last")), dataset, options.protocols.split(","))
+        found[name] |= {"minutes": minutes, "steps": options.steps}
         path.write_text(json.dumps(found, indent=1))
-        print(name, found[name], flush=True)
-    print(table(found))
+        print(f"{name}: measured", flush=True)
+    for protocol in options.protocols.split(","):
+        print(table(found, protocol))
 
 
-def table(found: dict[str, Row]) -> str:
-    lines = [
-        "| object stage | RAE mean | median | within 15° | top-1 | 1-NN class | Chamfer, two layers | minutes |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+def folder(out: Path, name: str) -> Path:
+    return out / name.replace(" ", "_").replace(",", "")
+
+
+def measured(model: Model, dataset: PointDataset, protocols: list[str]) -> Figures:
+    scope, pairs = alignment_scope(dataset), Pairs(dataset, 1024, 0)
+    first = encode_all(model, [pairs.first(index) for index in range(len(dataset))])
+    figures: Figures = {"chamfer": reconstruction(model, first)["chamfer_two_layer"]}
+    for protocol in protocols:
+        found = measure_rows(model, views_of(model, pairs, first, protocol))
+        own, single = (found[name].summary(dataset, scope) for name in (MODEL, SINGLE_FEATURE))
+        figures[protocol] = {name: own[name] for name in ("rae_mean", "rae_median", "within_15", "center_mean", "top1")}
+        figures[protocol]["top1_feature"] = single["top1"]
+    return figures
+
+
+def table(found: dict[str, Figures], protocol: str) -> str:
+    titles = ("RAE mean", "median", "≤ 15°", "centre off", "top-1", "Chamfer × 10³, two layers", "minutes")
+    lines = [["object layer", *titles], ["---", *["---:"] * len(titles)]]
+
+    def line(name: str, row: Figures, top1: str) -> list[str]:
+        one = row[protocol]
+        errors = [f"{one[key]:.3f}" for key in ("rae_mean", "rae_median")]
+        placed = [f"{100 * one['within_15']:.1f} %", f"{one['center_mean']:.3f}", f"{100 * one[top1]:.1f} %"]
+        minutes = "–" if row["minutes"] is None else f"{row['minutes']:.1f}"
+        return [name, *errors, *placed, f"{1e3 * row['chamfer']:.2f}", minutes]
+
     for name, row in found.items():
-        lines.append(
-            f"| {name} | {row['rae_mean']:.3f} | {row['rae_median']:.3f} | {row['within_15']:.0%} | {row['top1']:.1%} "
-            f"| {row['nn1']:.1%} | {row['chamfer']:.2e} | {row['minutes']:.1f} |"
-        )
-    return "\n".join(lines)
+        lines.append(line(name, row, "top1"))
+        if name == BASE:
+            lines.append(line(SINGLE, row | {"minutes": None}, "top1_feature"))
+    body = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([f"**{protocol}**", "", *body, ""])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from geocaps.apps.align.align import align
+from geocaps.apps.align import align
 from geocaps.apps.drawing import to_png
 from geocaps.data import PointDataset
 from geocaps.data import load as load_data

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import trimesh
 
-from geocaps.data.pack import pack
+from geocaps.data.folder import pack
 from geocaps.datasets import PointDataset, load
 
 POINTS, VIEWS = 2048, 2

@@ -20,7 +20,7 @@ import torch
 import geocaps
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.index.adding import KEPT_POINTS
+from geocaps.index import KEPT_POINTS
 from geocaps.index.store import Filter, Row, Store
 from geocaps.model.checkpoint import weights_of
 

@@ -1,12 +1,16 @@
 """Time of reducing a large cloud to the model's 1,024 points, beside the order by radius that 0.1.0 used.
 
     python benchmarks/reduction.py
+    git show 9e3d846:src/geocaps/geometry/sampling.py > before.py && python benchmarks/reduction.py before.py
 
-Prints CPU milliseconds of both, best of five, in one process.
+Prints CPU milliseconds, best of five, in one process: of 0.1.0, of now, and of now where a twentieth of the points is
+stray. With another version's file, the same of it, and now as a share of it.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import time
 from collections.abc import Callable
 
@@ -18,12 +22,33 @@ COUNT = 1024
 
 
 def main() -> None:
-    print(f"{'points':>9} {'0.1.0':>9} {'now':>9} {'ratio':>6}")
+    other = reduced_of(sys.argv[1]) if len(sys.argv) > 1 else None
+    print(
+        f"{'points':>9} {'0.1.0':>9} {'now':>9} {'ratio':>6} {'strays':>9}"
+        + " other: now, strays, ratios" * bool(other)
+    )
     for points in (2_048, 10_000, 100_000, 1_000_000):
-        cloud = np.random.default_rng(0).normal(size=(points, 3))
+        draw = np.random.default_rng(0)
+        cloud = draw.normal(size=(points, 3))
         cloud = (cloud / np.linalg.norm(cloud, axis=1, keepdims=True) * [1.0, 0.6, 0.3]).astype(np.float32)
-        before, now = best(lambda c=cloud: by_radius(c)), best(lambda c=cloud: reduced(c, COUNT))
-        print(f"{points:>9,} {1e3 * before:>8.2f}m {1e3 * now:>8.2f}m {now / before:>6.2f}")
+        strewn = cloud.copy()
+        strewn[: points // 20] = draw.uniform(-1, 1, size=(points // 20, 3))
+        before = best(lambda c=cloud: by_radius(c))
+        now, strays = (best(lambda c=c: reduced(c, COUNT)) for c in (cloud, strewn))
+        line = f"{points:>9,} {1e3 * before:>8.2f}m {1e3 * now:>8.2f}m {now / before:>6.2f} {1e3 * strays:>8.2f}m"
+        if other:
+            one, two = (best(lambda c=c: other(c, COUNT)) for c in (cloud, strewn))
+            line += f" {1e3 * one:>8.2f}m {1e3 * two:>8.2f}m {now / one:>6.2f} {strays / two:>6.2f}"
+        print(line)
+
+
+def reduced_of(path: str) -> Callable[[np.ndarray, int], np.ndarray]:
+    """``reduced`` of another version of the module."""
+    spec = importlib.util.spec_from_file_location("other_sampling", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.reduced
 
 
 def by_radius(points: np.ndarray) -> np.ndarray:

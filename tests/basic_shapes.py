@@ -1,8 +1,7 @@
 """Plain symmetric solids, for tests of ambiguity."""
 
-from geocaps.data.synthetic import Shape
+from geocaps.data.synthetic import Shape, make_surface
 from geocaps.data.synthetic import solids as p
-from geocaps.data.synthetic.shapes import make_surface
 
 _CORNERS = [(x, 0.0, z) for x in (-0.45, 0.45) for z in (-0.45, 0.45)]
 _PARTS = {

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import geocaps
-from geocaps.batch.shards import WorkFolder
-from geocaps.batch.sources import find_items
+from geocaps.atomic import WorkFolder
+from geocaps.batch.shards import StoredShard, find_items
 from geocaps.cli import run
 from geocaps.data.folder import list_items
 from geocaps.errors import CheckpointError, InvalidInputError
@@ -148,13 +148,13 @@ class Bomb:
 
 def test_a_planted_shard_of_a_stopped_run_is_not_unpickled(tmp_path):
     save_points(tmp_path / "a.npy", cloud())
-    items = find_items([tmp_path / "a.npy"])
+    made_from = [vars(item) for item in find_items([tmp_path / "a.npy"])]
     work = WorkFolder(tmp_path / "out.npz.partial", "weights")
-    planted = work._place(items)
+    planted = work._place(made_from)
     with planted.open("wb") as file:
         np.savez(file, failed=np.array([Bomb(tmp_path / "executed")], dtype=object), count=np.array(1))
     assert b"executed" in planted.read_bytes()
-    for shard in work.stored([items]):
+    for shard in map(StoredShard, work.pieces([made_from])):
         for read in (lambda shard=shard: shard.failed, lambda shard=shard: shard.column("failed")):
             with pytest.raises(ValueError, match="allow_pickle=False"):
                 read()

@@ -42,7 +42,7 @@ def test_a_crash_and_a_result_that_is_not_finite_are_named():
     cloud = np.random.default_rng(0).normal(size=(64, 3))
     soak.run(iter([("good", "sound", cloud)]))
     assert soak.wrong == []
-    for parameter in model.network.object.feature_network.parameters():
+    for parameter in model.network.object.feature_head.parameters():
         parameter.data.fill_(float("nan"))
     soak.run(iter([("good", "broken weights", cloud)]))
     model.network = None

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geocaps import datasets
-    from geocaps.apps.align.align import Alignment, align
+    from geocaps.apps.align import Alignment, align
     from geocaps.apps.canonical import Canonical, canonical
+    from geocaps.apps.complete import Completion, complete
     from geocaps.apps.encode import Model, load, untrained
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.parts import Decomposition, parts
-    from geocaps.batch.encode_files import EncodedFiles, encode_files
+    from geocaps.batch import EncodedFiles, encode_files
     from geocaps.errors import GeocapsError
     from geocaps.geometry.se3 import Pose
     from geocaps.geometry.similarity import Similarity
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "apps.align.align": ("Alignment", "align"),
+    "apps.align": ("Alignment", "align"),
     "apps.canonical": ("Canonical", "canonical"),
+    "apps.complete": ("Completion", "complete"),
     "apps.encode": ("Model", "load", "untrained"),
     "apps.encoding": ("Encoding", "Encodings"),
     "apps.export": ("Exported", "export_onnx"),
     "apps.parts": ("Decomposition", "parts"),
-    "batch.encode_files": ("EncodedFiles", "encode_files"),
+    "batch": ("EncodedFiles", "encode_files"),
     "errors": ("GeocapsError",),
     "geometry.se3": ("Pose",),
     "geometry.similarity": ("Similarity",),
@@ -44,6 +46,7 @@ _WHERE = {
 __all__ = [
     "Alignment",
     "Canonical",
+    "Completion",
     "Decomposition",
     "EncodedFiles",
     "Encoding",
@@ -56,6 +59,7 @@ __all__ = [
     "Similarity",
     "align",
     "canonical",
+    "complete",
     "datasets",
     "encode_files",
     "export_onnx",

@@ -1,11 +1,17 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and the folder of finished pieces from which a run that was killed goes on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
 
 
 @contextmanager
@@ -18,3 +24,54 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+class WorkFolder:
+    """``OUT.partial``, beside the output of a long run: its finished pieces, each an NPZ archive.
+
+    A piece is named after a hash of what it was made from. So one which is there is the right one, whatever was changed
+    since the run that was killed; everything else is made again. What a piece is made from must be plain JSON.
+    """
+
+    def __init__(self, path: Path, made_with: object) -> None:
+        self.path = path
+        self._made_with = made_with
+        path.mkdir(exist_ok=True)
+
+    def has(self, made_from: object) -> bool:
+        """Whether the piece is there and sound: one that was damaged since is made again."""
+        try:
+            with ZipFile(self._place(made_from)) as archive:
+                return archive.testzip() is None
+        except (OSError, BadZipFile):
+            return False
+
+    def add(self, made_from: object, arrays: Mapping[str, Any]) -> None:
+        with written_whole(self._place(made_from)) as beside, beside.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    def pieces(self, made_from: Iterable[object]) -> Iterator[np.lib.npyio.NpzFile]:
+        """The finished pieces, one at a time; an array is read when it is asked for."""
+        for one in made_from:
+            with np.load(self._place(one), allow_pickle=False) as archive:
+                yield archive
+
+    @contextmanager
+    def joined(self, out: Path) -> Iterator[Path]:
+        """A place to write the whole to, which then becomes ``out``; the pieces have done their work."""
+        place = self.path / "joined.new"
+        yield place
+        os.replace(place, out)
+        self.remove()
+
+    def remove(self) -> None:
+        """All that was put here; a file of someone else's keeps the folder."""
+        for pattern in ("*.shard", ".*.part", "joined.new", "settings.json"):
+            for place in self.path.glob(pattern):
+                place.unlink()
+        with suppress(OSError):
+            self.path.rmdir()
+
+    def _place(self, made_from: object) -> Path:
+        name = hashlib.sha256(json.dumps([self._made_with, made_from]).encode()).hexdigest()[:32]
+        return self.path / f"{name}.shard"

@@ -15,6 +15,9 @@ from typing import Generic, TypeVar
 
 import torch
 
+from geocaps.errors import GeocapsError
+
+ENDED = "reading it ended the process (out of memory, or a fault in a library)"
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -70,6 +73,11 @@ class Workers(Generic[Task, Result]):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([self.work.__module__])  # torch is imported once, not in each worker
         return ProcessPoolExecutor(workers, context, _prepare_worker)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a task failed; what nobody meant to raise is called by its kind too."""
+    return str(error) if isinstance(error, (GeocapsError, OSError)) else f"{type(error).__name__}: {error}"
 
 
 def _prepare_worker() -> None:

@@ -6,10 +6,10 @@ import torch
 import trimesh
 
 import geocaps
-from geocaps.apps.align.align import _checked, _from_model, align
+from geocaps.apps.align import _checked, _from_model, align
+from geocaps.apps.align.hypotheses import final_costs
 from geocaps.apps.align.icp import by_tree
 from geocaps.apps.align.prepare import _farthest, prepare
-from geocaps.apps.align.score import final_costs
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import GeocapsError, InvalidInputError

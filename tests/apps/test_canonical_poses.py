@@ -126,7 +126,7 @@ def test_the_picture_grows_to_rows_of_eight_and_stops(model, monkeypatch):
 
 def test_encodings_show_a_line_and_a_picture(model):
     one = model.encode(sample())
-    assert "400 points: 16 parts" in repr(one)
+    assert "400 points: 32 parts" in repr(one)
     assert len(repr(one)) < 200
     assert (image_of(one._repr_html_()) < 250).any()
 

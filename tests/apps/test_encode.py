@@ -1,6 +1,5 @@
 """What a user relies on: any input, own units, exact properties, clear refusals."""
 
-import math
 import operator
 import zipfile
 
@@ -177,7 +176,7 @@ def test_labels_are_the_nearest_surface(model):
 
 def test_surfaces_have_triangles(model):
     surface = model.encode(sample()).reconstruct()
-    assert surface.points.shape == (16, 64, 3)
+    assert surface.points.shape == (32, 64, 3)
     assert surface.triangles.shape == (2 * 49, 3)
     assert surface.triangles.max() == 63
     with pytest.raises(InvalidInputError, match="layer must be"):
@@ -185,11 +184,12 @@ def test_surfaces_have_triangles(model):
 
 
 def test_alternatives_are_the_other_probable_viewpoints(model):
-    """An untrained score is nearly even: all four starts are named, and are turns of each other."""
+    """An untrained score is nearly even: several starts are named, and are turns of each other."""
     found = model.encode(sample())
     probabilities = [one.probability for one in found.alternatives]
     assert probabilities == sorted(probabilities, reverse=True)
-    assert math.isclose(found.confidence + sum(probabilities), 1.0, abs_tol=0.31)
+    # What is left is the chance that none of them is right, and those too improbable to name.
+    assert 0.3 < found.confidence + sum(probabilities) < 1.0
     for one in found.alternatives:
         assert one.probability <= found.confidence
         assert found.pose.angle_to(one.pose) > 0.5
@@ -199,12 +199,12 @@ def test_alternatives_are_the_other_probable_viewpoints(model):
 
 
 def test_few_points_get_a_low_confidence():
-    """16 random points came out at 0.92 once; the share of right poses at 16 points is 0.2."""
+    """16 random points came out at 0.92 once."""
     shipped = geocaps.load()
     rng = np.random.default_rng(0)
-    noise = shipped.encode_many([rng.normal(size=(16, 3)) for _ in range(40)])
-    assert noise.confidence.max() < 0.25
-    counts = (16, 32, 64, 128, 256, 512)
+    noise = shipped.encode_many([rng.normal(size=(48, 3)) for _ in range(40)])
+    assert noise.confidence.max() <= reliability(48, 1024)
+    counts = (64, 128, 256, 512)
     limits = [shipped.encode(sample("chair", count)).confidence for count in counts]
     for count, confidence in zip(counts, limits, strict=True):
         assert confidence <= reliability(count, 1024)
@@ -213,11 +213,11 @@ def test_few_points_get_a_low_confidence():
 
 
 def test_points_that_are_repeated_count_once(model):
-    twenty = sample(count=20)
-    once, often = model.encode(twenty), model.encode(np.repeat(twenty, 30, axis=0))
-    assert once.confidence <= reliability(20, model.config.points)
-    assert often.confidence <= reliability(20, model.config.points)
-    with pytest.raises(InvalidInputError, match="has 12 different points; at least 16"):
+    forty = sample(count=40)
+    once, often = model.encode(forty), model.encode(np.repeat(forty, 30, axis=0))
+    assert once.confidence <= reliability(40, model.config.points)
+    assert often.confidence <= reliability(40, model.config.points)
+    with pytest.raises(InvalidInputError, match="has 12 different points without stray ones; at least 32"):
         model.encode(np.repeat(sample(count=12), 30, axis=0))
 
 
@@ -254,12 +254,15 @@ def test_a_saved_encoding_is_the_same_without_the_model(model, tmp_path):
     found = geocaps.Encoding.load(tmp_path / "chair.npz")
     assert_same_bits(found, saved)
     assert repr(found) == repr(saved)
+    assert found.radius == saved.radius
+    np.testing.assert_array_equal(found.parts.share, saved.parts.share)
+    np.testing.assert_array_equal(found.parts.percept, saved.parts.percept)
     assert found.alternatives
     assert found.ambiguous == saved.ambiguous
     for one, other in zip(found.alternatives, saved.alternatives, strict=True):
         assert one.probability == other.probability
         np.testing.assert_array_equal(one.pose.matrix(), other.pose.matrix())
-    for name in ("labels", "canonical"):
+    for name in ("labels", "canonical_labels", "canonical", "complete"):
         values = [getattr(one, name) for one in (found, saved)]
         np.testing.assert_array_equal(*(value() if callable(value) else value for value in values))
     for layer in ("parts", "object"):
@@ -286,11 +289,11 @@ def _pickled(arrays):
 
 
 DAMAGE = {
-    "of another version": lambda arrays: arrays | {"format": np.array(2)},
+    "of another version": lambda arrays: arrays | {"format": np.array(1)},
     "no array 'labels'": lambda arrays: {name: value for name, value in arrays.items() if name != "labels"},
     "'part_feature'": lambda arrays: arrays | {"part_feature": arrays["part_feature"][:3]},
     "'feature'": lambda arrays: arrays | {"feature": arrays["feature"] * np.nan},
-    "'labels' has numbers": lambda arrays: arrays | {"labels": arrays["labels"] + 16},
+    "'labels' has numbers": lambda arrays: arrays | {"labels": arrays["labels"] + 32},
     "'triangles' .float64": lambda arrays: arrays | {"triangles": arrays["triangles"] * 1.0},
     "no similarity": lambda arrays: arrays | {"pose": np.ones((4, 4))},
     "Object arrays": _pickled,
@@ -345,7 +348,7 @@ BAD = {
     "NaN": (np.full((64, 3), np.nan), "64 of 64 points have a coordinate that is NaN or infinite"),
     "infinite": (np.full((64, 3), np.inf), "NaN or infinite"),
     "1e20": (np.full((64, 3), 1e20), "coordinate of 1e\\+20"),
-    "few": (np.zeros((15, 3)), "the cloud has 15 points; at least 16"),
+    "few": (np.zeros((31, 3)), "the cloud has 31 points; at least 32"),
     "none": (np.zeros((0, 3)), "has 0 points"),
     "two columns": (np.zeros((64, 2)), "shape \\[64, 2\\]"),
     "a number": (5.0, "shape \\[\\]"),

@@ -47,7 +47,7 @@ def small_config():
         cpu,
         points=128,
         parts=replace(cpu.parts, parts=6, iterations=1, decoded=16, width=16),
-        object=replace(cpu.object, width=32, feature=24, voting_steps=2),
+        object=replace(cpu.object, width=32, feature=24),
     )
 
 
@@ -96,6 +96,18 @@ def test_the_dense_encoder_is_the_shipped_model(name):
         values = DenseEncoder(model.network)(torch.from_numpy(cloud))
     found = {key: value.numpy() for key, value in zip(ENCODED, values, strict=True)}
     assert_equal(found, model.encode(cloud), tolerance=3 * TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["strewn", "repeated"])
+def test_the_dense_encoder_knows_strays_and_copies(kind, weights):
+    model, cloud = geocaps.load(weights), sample("chair", 80)
+    strays = np.random.default_rng(0).uniform(-4, 4, (12, 3)).astype(np.float32)
+    cloud = np.concatenate([cloud, strays]) if kind == "strewn" else np.repeat(cloud[:25], 5, axis=0)
+    with torch.no_grad():
+        values = DenseEncoder(model.network)(torch.from_numpy(cloud))
+    expected = model.encode(cloud)
+    assert (expected.labels == -1).any() == (kind == "strewn")
+    assert_equal({key: value.numpy() for key, value in zip(ENCODED, values, strict=True)}, expected)
 
 
 def test_jacobi_is_eigh():

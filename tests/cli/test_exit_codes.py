@@ -15,6 +15,7 @@ INPUTS = [
     "align {} good.ply",
     "align good.ply {}",
     "canonical {}",
+    "complete {} --out new.ply",
     "parts {}",
     "encode {} --out new.npz",
     "info {}",
@@ -27,6 +28,7 @@ INPUTS = [
 ]
 WEIGHTS = [
     "canonical good.ply --weights {}",
+    "complete good.ply --out new.ply --weights {}",
     "parts good.ply --weights {}",
     "encode good.ply --out new.npz --weights {}",
     "export --out new.onnx --weights {}",
@@ -41,6 +43,8 @@ WEIGHTS = [
 FILES = [
     ("align good.ply good.ply --out {}", ".ply"),
     ("canonical good.ply --png {}", ".png"),
+    ("complete good.ply --out {}", ".ply"),
+    ("complete good.ply --out new.ply --png {}", ".png"),
     ("parts good.ply --out {}", ".ply"),
     ("parts good.ply --surfaces {}", ".glb"),
     ("parts good.ply --png {}", ".png"),
@@ -62,6 +66,7 @@ VALUES = [
     "align good.ply good.ply --no-such-option",
     "align good.ply",
     "canonical good.ply --out new --suffix .doc",
+    "complete good.ply",
     "parts good.ply --out new.doc",
     "encode good.ply --out new.npz --workers 0",
     "info good.ply good.ply",

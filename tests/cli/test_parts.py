@@ -10,6 +10,8 @@ import trimesh
 from geocaps import cli
 from geocaps.data.synthetic import make_shape
 
+GREY = (153, 153, 153)
+
 
 @pytest.fixture
 def chair(tmp_path):
@@ -30,10 +32,11 @@ def test_files_and_json(capsys, chair, tmp_path):
     assert (code, err) == (0, "")
     record = json.loads(out)
     assert {name: record[name] for name in targets} == {name: str(tmp_path / file) for name, file in targets.items()}
-    assert record["points"] == sum(part["points"] for part in record["parts"]) == 400
+    assert record["points"] == sum(part["points"] for part in record["parts"]) + record["stray"] == 400
     cloud = trimesh.load(tmp_path / "parts.ply")
     assert len(cloud.vertices) == 400
     colors = {tuple(part["color"]) for part in record["parts"] if part["points"]}
+    colors |= {GREY} if record["stray"] else set()
     assert {tuple(row) for row in cloud.colors[:, :3].tolist()} == colors
     meshes = trimesh.load_scene(tmp_path / "surfaces.glb").geometry
     assert len(meshes) == len(record["parts"])
@@ -42,6 +45,37 @@ def test_files_and_json(capsys, chair, tmp_path):
         assert len(part["feature"]) == record["feature_size"]
         assert np.linalg.norm(part["wxyz"]) == pytest.approx(1)
     assert (tmp_path / "parts.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_strays_are_counted_and_grey(capsys, chair, tmp_path):
+    strays = np.random.default_rng(0).uniform(-3, 3, (20, 3))
+    np.savetxt(tmp_path / "scan.xyz", np.concatenate([np.load(chair), strays]))
+    for options in ((), ("--canonical",)):
+        target = tmp_path / "parts.ply"
+        code, out, err = call(capsys, tmp_path / "scan.xyz", "--out", target, *options, "--json")
+        assert (code, err) == (0, "")
+        record = json.loads(out)
+        counted = "canonical_points" if options else "points"
+        assert record["canonical"] == bool(options)
+        assert record["stray"] >= 15
+        assert sum(part[counted] for part in record["parts"]) + record["stray"] == record["points"] == 420
+        cloud = trimesh.load(target)
+        labels = cloud.metadata["_ply_raw"]["vertex"]["data"]["label"].ravel()
+        np.testing.assert_array_equal(
+            np.bincount(labels[labels >= 0], minlength=len(record["parts"])),
+            [part[counted] for part in record["parts"]],
+        )
+        assert {tuple(row) for row in cloud.colors[labels == -1, :3].tolist()} == {GREY}
+        code, out, _ = call(capsys, tmp_path / "scan.xyz", "--png", tmp_path / "parts.png", *options)
+        assert code == 0
+        assert f"{record['stray']} stray" in out
+
+
+def test_a_mesh_in_the_colours_of_the_objects_own_parts(capsys, tmp_path):
+    trimesh.creation.box((2, 1, 0.4)).subdivide().export(tmp_path / "box.obj")
+    code, _, err = call(capsys, tmp_path / "box.obj", "--out", tmp_path / "parts.glb", "--canonical")
+    assert (code, err) == (0, "")
+    assert sum(len(mesh.faces) for mesh in trimesh.load_scene(tmp_path / "parts.glb").geometry.values()) == 48
 
 
 def test_for_people(capsys, chair, tmp_path):

@@ -24,10 +24,12 @@ def sphere(count: int) -> torch.Tensor:
 CALLS = {
     "gaussian_noise": lambda x, g: (c.gaussian_noise(x, 0.1, g),),
     "outliers": lambda x, g: c.outliers(x, 0.5, g),
+    "stray_points": lambda x, g: c.stray_points(x, 0.5, 1.0, g),
     "crop_half_space": lambda x, g: c.crop_half_space(x, 0.5, g),
+    "visible_from": lambda x, g: c.visible_from(x, g),
     "vary_density": lambda x, g: c.vary_density(x, g),
 }
-SELECTIONS = ("crop_half_space", "vary_density")
+SELECTIONS = ("crop_half_space", "visible_from", "vary_density")
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -69,7 +71,11 @@ def test_bad_clouds_get_one_sentence(name: str, points: torch.Tensor, message: s
     [
         (lambda x, g: c.gaussian_noise(x, math.nan, g), "std must be at least 0"),
         (lambda x, g: c.outliers(x, 1.5, g), "share must be between 0 and 1"),
+        (lambda x, g: c.stray_points(x, -0.1, 1.0, g), "share must be between 0 and 1"),
+        (lambda x, g: c.stray_points(x, 0.1, -1.0, g), "half_side must be at least 0"),
         (lambda x, g: c.crop_half_space(x, 0.0, g), "keep must be a share"),
+        (lambda x, g: c.visible_from(x, g, distance=1.0), "distance must be more than 1"),
+        (lambda x, g: c.visible_from(x, torch.zeros(3)), "direction must be a vector that is not zero"),
         (lambda x, g: c.vary_density(x, g, strength=-1.0), "strength must be at least 0"),
     ],
 )
@@ -85,9 +91,10 @@ def test_noise_has_the_asked_spread(cloud: torch.Tensor) -> None:
     assert torch.equal(c.gaussian_noise(cloud, 0.0, seeded()), cloud)
 
 
+@pytest.mark.parametrize("call", [c.outliers, lambda x, share, g: c.stray_points(x, share, 1.0, g)])
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.05, 25), (1.0, 500)])
-def test_outliers_replace_exactly_the_share(cloud: torch.Tensor, share: float, expected: int) -> None:
-    result, replaced = c.outliers(cloud, share, seeded())
+def test_exactly_the_share_is_replaced(call, cloud: torch.Tensor, share: float, expected: int) -> None:
+    result, replaced = call(cloud, share, seeded())
     changed = (result != cloud).any(dim=1).nonzero().squeeze(1)
     assert torch.equal(changed, replaced)
     assert len(replaced) == expected
@@ -101,6 +108,14 @@ def test_outliers_fill_the_ball_evenly() -> None:
     assert distance.max() <= 1 + 1e-5
     assert float((distance < 0.5).double().mean()) == pytest.approx(1 / 8, abs=0.03)
     assert offset.mean(dim=0).abs().max() < 0.08
+
+
+def test_stray_points_fill_the_cube_about_the_origin_evenly(cloud: torch.Tensor) -> None:
+    result, _ = c.stray_points(cloud.repeat(20, 1), 1.0, 2.0, seeded())
+    assert result.abs().max() <= 2
+    octants = (result > 0).double().mean(dim=0)
+    assert octants == pytest.approx([0.5] * 3, abs=0.03)
+    assert float((result.abs().amax(dim=1) < 1).double().mean()) == pytest.approx(1 / 8, abs=0.02)
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(0.7, 350), (1.0, 500), (0.001, 1)])
@@ -136,3 +151,49 @@ def test_density_grows_towards_one_side() -> None:
         sample, _ = c.vary_density(points, seeded(), strength=strength)
         assert len(sample) == 5000
         assert float(sample.mean(dim=0).norm()) == pytest.approx(expected, abs=0.035)
+
+
+@pytest.mark.parametrize("distance", [4.0, 6.0])
+def test_of_a_sphere_the_near_cap_is_seen(distance: float) -> None:
+    """Lines of sight touch the unit sphere at the height 1 / distance; thin samples let the border blur a little."""
+    points = sphere(2000) * 3 + torch.tensor([7.0, 0.0, 0.0])
+    towards = torch.tensor([1.0, -2.0, 0.5])
+    kept = c.visible_from(points, towards, distance)[1]
+    height = (sphere(2000) @ (towards / towards.norm())).double()
+    seen = torch.zeros(2000, dtype=torch.bool)
+    seen[kept] = True
+    assert seen[height > 1 / distance + 0.05].all()
+    assert not seen[height < 1 / distance - 0.25].any()
+    assert len(kept) / 2000 == pytest.approx((1 - 1 / distance) / 2, abs=0.06)
+
+
+def test_of_a_plate_the_front_is_seen_and_the_back_is_not() -> None:
+    flat = torch.rand(2000, 3, generator=seeded(3)) * 2 - 1
+    front = flat[:, 2] > 0
+    flat[:, 2] = 0.1 * flat[:, 2].sign()
+    seen = torch.zeros(2000, dtype=torch.bool)
+    seen[c.visible_from(flat, torch.tensor([0.3, 0.0, 1.0]))[1]] = True
+    assert seen[front].all()
+    assert float(seen[~front].double().mean()) < 0.05
+    thin = flat * torch.tensor([1.0, 1.0, 0.0])
+    assert len(c.visible_from(thin, torch.tensor([0.3, 0.0, 1.0]))[0]) == 2000
+
+
+def test_an_open_bowl_shows_its_inside() -> None:
+    bowl = sphere(2000)
+    bowl[:, 2] = -bowl[:, 2].abs()
+    assert len(c.visible_from(bowl, torch.tensor([0.0, 0.0, 1.0]))[0]) > 1950
+
+
+def test_what_is_seen_turns_and_scales_with_the_cloud(cloud: torch.Tensor) -> None:
+    exact, direction = cloud.double(), torch.tensor([0.2, 0.5, -1.0]).double()
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=seeded(8), dtype=torch.float64))[0]
+    kept = c.visible_from(exact, direction)[1]
+    assert torch.equal(c.visible_from(20 * exact @ turn.T + 5, turn @ direction)[1], kept)
+
+
+def test_copies_of_a_visible_point_are_visible() -> None:
+    points = sphere(300)
+    kept = c.visible_from(points, torch.tensor([0.0, 0.0, 1.0]))[1]
+    twice = c.visible_from(points.repeat(2, 1), torch.tensor([0.0, 0.0, 1.0]))[1]
+    assert torch.equal(twice, torch.cat([kept, kept + 300]))

@@ -132,7 +132,7 @@ def test_large_arrays_are_mapped(tmp_path, monkeypatch, compression):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", data=clouds(300), compression=compression)
     dataset = load(tmp_path / "a.h5")
-    assert isinstance(dataset._sets[0]._points, np.memmap)
+    assert isinstance(dataset._found[0][0]._points, np.memmap)
     np.testing.assert_array_equal(dataset.points(299).numpy(), clouds(300)[299])
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from geocaps.data.folder import list_items
-from geocaps.data.pack import SCALE, Journal, pack, sample_unit
+from geocaps.data.folder import SCALE, pack, sample_unit
 from geocaps.datasets import load, survey
 from geocaps.errors import DatasetError, DroppedPointsWarning, UsageError
 from geocaps.io import save_points
@@ -67,7 +66,7 @@ def test_files_that_cannot_be_packed_are_listed_with_the_reason(folder, tmp_path
     (folder / "box" / "place.xyz").write_text("5 5 5\n" * 300)
     report = pack(folder, tmp_path / "out.npz", points=256, workers=1)
     assert report.objects == 4
-    reasons = {skipped.object_id: skipped.reason for skipped in report.skipped}
+    reasons = {skipped.name: skipped.reason for skipped in report.skipped}
     assert set(reasons) == {"box/broken.off", "box/few.xyz", "box/place.xyz"}
     assert "cannot read" in reasons["box/broken.off"]
     assert "3 points" in reasons["box/few.xyz"]
@@ -86,7 +85,7 @@ def test_nothing_is_written_when_nothing_can_be_read(tmp_path):
 PACK_SCRIPT = """
 import sys
 from pathlib import Path
-from geocaps.data.pack import pack
+from geocaps.data.folder import pack
 pack(Path(sys.argv[1]), Path(sys.argv[2]), points=2048, workers=2, on_file=hold_at(50))
 """
 
@@ -96,16 +95,15 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     source = write_mesh(root / "box" / "0000.off").read_bytes()
     for number in range(1, 100):
         (root / "box" / f"{number:04d}.off").write_bytes(source)
-    journal = tmp_path / "out.npz.partial" / "journal.jsonl"
+    partial = tmp_path / "out.npz.partial"
     killed_when_held(PACK_SCRIPT, root, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()
-    assert journal.read_bytes().count(b"\n") == 51  # the settings and 50 files
-    with journal.open("ab") as file:
-        file.write(b'{"object_id": "box/04')  # a line that a kill cut off
+    assert len(list(partial.glob("*.shard"))) == 50
+    (partial / ".cut.shard.1.part").write_bytes(b"PK")  # what a kill left of the next
     report = pack(root, tmp_path / "out.npz", points=2048, workers=2)
     assert report.resumed == 50
     assert len(load(tmp_path / "out.npz")) == 100
-    assert not journal.parent.exists()
+    assert not partial.exists()
     pack(root, tmp_path / "whole.npz", workers=2)
     assert (tmp_path / "whole.npz").read_bytes() == (tmp_path / "out.npz").read_bytes()
 
@@ -125,22 +123,45 @@ def test_a_worker_that_dies_takes_no_file_with_it(folder, tmp_path):
     assert report.skipped == []
 
 
-def test_a_changed_file_is_sampled_again_and_a_damaged_row_too(folder, tmp_path):
-    items = list_items(folder)
-    settings = {"points": 8}
-    with Journal(tmp_path / "p", settings, restart=False) as journal:
-        for item in items:
-            journal.add(item, (np.full((8, 3), 7, np.int16), 0))
-    with (tmp_path / "p" / "rows.bin").open("r+b") as file:
-        file.seek(2 * 48)
-        file.write(b"\xff")
-    write_mesh(items[0].path, 9.0)
-    with Journal(tmp_path / "p", settings, restart=False) as journal:
-        assert [journal.has(item) for item in list_items(folder)] == [False, True, False, True]
+class StopError(Exception):
+    pass
+
+
+def stop_at_the_end(done, of):
+    if done == of:
+        raise StopError
+
+
+def test_a_changed_file_is_sampled_again(folder, tmp_path):
+    call = {"folder": folder, "output": tmp_path / "out.npz", "points": 8, "workers": 1}
+    with pytest.raises(StopError):
+        pack(**call, on_file=stop_at_the_end)
+    assert len(list((tmp_path / "out.npz.partial").glob("*.shard"))) == 4
+    write_mesh(folder / "box" / "train" / "0.off", 9.0)
+    assert pack(**call).resumed == 3
+
+
+def test_a_damaged_piece_is_made_again(folder, tmp_path):
+    call = {"folder": folder, "output": tmp_path / "out.npz", "points": 8, "workers": 1}
+    with pytest.raises(StopError):
+        pack(**call, on_file=stop_at_the_end)
+    piece = next((tmp_path / "out.npz.partial").glob("*.shard"))
+    damaged = bytearray(piece.read_bytes())
+    damaged[200] ^= 0xFF
+    piece.write_bytes(damaged)
+    assert pack(**call).resumed == 3
+    pack(folder, tmp_path / "whole.npz", points=8, workers=1)
+    assert (tmp_path / "whole.npz").read_bytes() == (tmp_path / "out.npz").read_bytes()
+
+
+def test_unfinished_work_of_another_call_goes_when_asked(folder, tmp_path):
+    call = {"folder": folder, "output": tmp_path / "out.npz", "workers": 1}
+    with pytest.raises(StopError):
+        pack(**call, points=8, on_file=stop_at_the_end)
     with pytest.raises(UsageError, match="other points, seed or folder"):
-        Journal(tmp_path / "p", {"points": 16}, restart=False)
-    with Journal(tmp_path / "p", {"points": 16}, restart=True) as journal:
-        assert journal.entries == {}
+        pack(**call, points=16)
+    assert pack(**call, points=16, overwrite=True).resumed == 0
+    assert load(tmp_path / "out.npz").points(0).shape == (16, 3)
 
 
 def test_an_existing_output_is_kept_unless_asked(folder, tmp_path):
@@ -197,7 +218,7 @@ def test_points_that_are_not_finite_skip_a_file_unless_they_are_left_out(tmp_pat
     save_points(folder / "b.pcd", points)
     with pytest.warns(DroppedPointsWarning, match="3 points of 1 files"):
         report = pack(folder, tmp_path / "some.npz", points=500, workers=1)
-    assert (report.objects, report.dropped, [one.object_id for one in report.skipped]) == (1, 3, ["a.xyz"])
+    assert (report.objects, report.dropped, [one.name for one in report.skipped]) == (1, 3, ["a.xyz"])
     assert "--drop-invalid" in report.skipped[0].reason
     with pytest.warns(DroppedPointsWarning, match="6 points of 2 files"):
         report = pack(folder, tmp_path / "all.npz", points=500, workers=1, drop_invalid=True)

@@ -8,9 +8,8 @@ import torch
 from scipy.special import elliprg
 from scipy.stats import chisquare, kstest
 
-from geocaps.data.synthetic import CLASS_NAMES, make_shape
+from geocaps.data.synthetic import CLASS_NAMES, Surface, make_shape, make_surface
 from geocaps.data.synthetic import solids as p
-from geocaps.data.synthetic.shapes import Surface, make_surface
 from geocaps.data.synthetic.solids import Solid
 
 SOLIDS: dict[str, Solid] = {

@@ -14,6 +14,7 @@ from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.report import markdown
 from geocaps.evaluation.run import Settings, evaluate
 from geocaps.geometry.se3 import Pose
+from geocaps.model.losses import chamfer
 
 ALIGNERS = [name for name, baseline in BASELINES.items() if baseline.align]
 RETRIEVERS = [name for name, baseline in BASELINES.items() if baseline.describe]
@@ -76,10 +77,33 @@ def test_icp_improves_a_rough_answer(pairs):
 
 @pytest.mark.parametrize("name", RETRIEVERS)
 def test_turned_objects_are_found(pairs, name):
-    measured = measure_baseline(BASELINES[name], pairs, "points", np.ones(3, dtype=bool))
+    turned = [pairs.pair(index, "points") for index in range(len(pairs))]
+    measured = measure_baseline(BASELINES[name], turned, np.ones(3, dtype=bool))
     assert measured.distances.argmin(axis=1).tolist() == [0, 1, 2]
     assert measured.errors is None
     assert measured.query_milliseconds > 0
+
+
+def winged(random):
+    """A heavy body in the plane x = 0, an L that no other plane mirrors onto itself; two light wings beside it."""
+    upright = np.stack([np.zeros(1200), random.uniform(0, 1, 1200), random.uniform(0, 0.1, 1200)], axis=1)
+    foot = np.stack([np.zeros(600), random.uniform(0, 0.1, 600), random.uniform(0, 0.5, 600)], axis=1)
+    wing = np.stack([random.uniform(0, 0.5, 100), random.uniform(0.4, 0.6, 100), np.full(100, 0.05)], axis=1)
+    return np.concatenate([upright, foot, wing, wing * [-1, 1, 1]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mirror_image_brings_back_what_is_lost_of_a_symmetric_shape(seed):
+    """All but a wing is left; one of three planes is right, and only the crop says which."""
+    random = np.random.default_rng(seed)
+    turn = Pose.random(generator=torch.Generator().manual_seed(seed), dtype=torch.float64).rotation_matrix().numpy()
+    whole, crop = winged(random), winged(random)
+    whole, crop = whole @ turn.T, crop[crop[:, 0] < 0.05] @ turn.T
+    joined = baselines.with_mirror_image(crop)
+    assert len(joined) == 2 * len(crop)
+    assert joined[: len(crop)] == pytest.approx(crop)
+    as_given, mirrored = (float(chamfer(*(torch.from_numpy(one)[None] for one in (whole, b)))) for b in (crop, joined))
+    assert mirrored < 0.5 * as_given
 
 
 def test_d2_is_blind_to_scale_and_pose():

@@ -1,5 +1,6 @@
 """Metrics on cases whose answer is known."""
 
+import itertools
 import math
 
 import numpy as np
@@ -81,6 +82,18 @@ def test_spread_of_random_rotations_is_the_chance_floor():
     assert metrics.chance_spread_degrees(10) == pytest.approx(found, abs=2.5)
 
 
+def test_mean_angle_is_over_all_pairs():
+    assert metrics.mean_angle_degrees(about_z([0.0, 30.0, 90.0])) == pytest.approx((30 + 90 + 60) / 3)
+    assert metrics.mean_angle_degrees(about_z([10.0, 190.0])) == pytest.approx(180)
+    poses = random_poses(7)
+    angles = [float(poses[a].angle_to(poses[b]).rad2deg()) for a, b in itertools.combinations(range(7), 2)]
+    assert metrics.mean_angle_degrees(poses) == pytest.approx(np.mean(angles))
+    turned = random_poses(1, seed=5).map(lambda t: t.expand(7, -1)) @ poses
+    assert metrics.mean_angle_degrees(turned) == pytest.approx(np.mean(angles))
+    # Rotations that know nothing of each other are as far apart as a guess from the truth.
+    assert metrics.mean_angle_degrees(random_poses(2000)) == pytest.approx(180 * metrics.best_of_random_rae(1), abs=2)
+
+
 def test_identical_features_retrieve_themselves():
     features = torch.randn(30, 8, generator=torch.Generator().manual_seed(0))
     labels = np.arange(30) % 3
@@ -119,6 +132,25 @@ def test_features_that_are_all_alike_retrieve_nothing():
     assert summary["top10"] == 0
 
 
+def test_late_interaction_is_the_mean_of_the_best_matches():
+    generator = torch.Generator().manual_seed(0)
+    queries, gallery = torch.randn(5, 3, 8, generator=generator), torch.randn(7, 4, 8, generator=generator)
+    expected = np.empty((5, 7))
+    for q, g in itertools.product(range(5), range(7)):
+        cosines = [[float(torch.cosine_similarity(a, b, dim=0)) for b in gallery[g]] for a in queries[q]]
+        expected[q, g] = 1 - np.mean([max(row) for row in cosines])
+    assert metrics.percept_distances(queries, gallery) == pytest.approx(expected, abs=1e-6)
+    assert metrics.percept_distances(queries, gallery, block=2) == pytest.approx(expected, abs=1e-6)
+
+
+def test_half_of_the_percepts_finds_the_whole_in_any_order():
+    whole = torch.randn(40, 12, 16, generator=torch.Generator().manual_seed(0))
+    half = whole[:, torch.randperm(12, generator=torch.Generator().manual_seed(1))[:6]]
+    distances = metrics.percept_distances(half, whole)
+    assert np.diagonal(distances) == pytest.approx(0, abs=1e-6)
+    assert metrics.retrieval_summary(distances, np.arange(40) % 4)["top1"] == 1
+
+
 def test_nn1_counts_labelled_queries_only():
     features = torch.arange(4.0)[:, None]
     labels = np.array([0, 1, -1, -1])
@@ -137,6 +169,45 @@ def test_partitions_that_agree_and_that_do_not():
     assert crossed["nmi"] == pytest.approx(0, abs=1e-12)
     assert crossed["iou"] == pytest.approx(1 / 3)
     assert metrics.partition_agreement(np.zeros(5, int), np.zeros(5, int))["nmi"] == 1
+
+
+def pairs_counted(first, second):
+    """The adjusted Rand index by its definition: pairs of points that are together in both, beyond what is expected."""
+    together = [(first[a] == first[b], second[a] == second[b]) for a, b in itertools.combinations(range(len(first)), 2)]
+    both = sum(one and other for one, other in together)
+    one, other = (sum(pair[side] for pair in together) for side in (0, 1))
+    expected = one * other / len(together)
+    return (both - expected) / ((one + other) / 2 - expected)
+
+
+def test_adjusted_rand_index_counts_pairs():
+    random = np.random.default_rng(0)
+    for _ in range(10):
+        first, second = random.integers(-1, 4, size=30), random.integers(0, 6, size=30)
+        second[:15] = first[:15]
+        assert metrics.adjusted_rand_index(first, second) == pytest.approx(pairs_counted(first, second))
+    truth = np.repeat([0, 1, 2], 20)
+    assert metrics.adjusted_rand_index(truth, np.repeat([7, 3, 5], 20)) == 1
+    assert metrics.adjusted_rand_index(np.zeros(5, int), np.zeros(5, int)) == 1
+    assert metrics.adjusted_rand_index(np.zeros(6, int), np.arange(6)) == 0
+    labels = [random.integers(0, 8, size=5000) for _ in range(2)]
+    assert metrics.adjusted_rand_index(*labels) == pytest.approx(0, abs=0.002)
+
+
+def test_frame_of_the_whole_object():
+    """Errors are in units of the true radius; too large and too small do not cancel."""
+    errors = metrics.frame_errors(
+        np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]), np.array([1.1, 4.5, 1.0]),
+        np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), np.array([1.0, 5.0, 1.0]),
+    )  # fmt: skip
+    assert errors[:, 0] == pytest.approx([5, 0.2, 0])
+    assert errors[:, 1] == pytest.approx([1.1, 0.9, 1.0])
+    summary = metrics.frame_summary(errors)
+    assert summary["center_mean"] == pytest.approx(5.2 / 3)
+    assert summary["center_median"] == pytest.approx(0.2)
+    assert summary["scale_error_mean"] == pytest.approx(0.2 / 3)
+    assert summary["scale_error_median"] == pytest.approx(0.1)
+    assert summary["scale_ratio_median"] == 1
 
 
 def test_nmi_of_a_part_cut_in_two():
@@ -168,9 +239,13 @@ def test_calibration_counts_the_right_answers_of_each_confidence():
     found = metrics.calibration(confidence, errors)
     assert found["sure"] == 4 / 6
     assert found["right_when_sure"] == 3 / 4
+    assert (found["answers"], found["answers_sure"]) == (6, 4)
     low, high = found["reliability"]
     assert low == {"confidence": pytest.approx(0.33), "right": 0.5, "answers": 2}
     assert high["answers"] == 4
+    pairs = metrics.pair_calibration(np.array([[0.95, 0.91], [1.0, 0.5], [0.9, 0.9], [1, 1]]), np.array([0, 0, 1, 0]))
+    assert pairs == {"sure_pairs": 3 / 4, "right_when_pair_sure": 2 / 3, "pairs": 4, "pairs_sure": 3}
+    assert metrics.pair_calibration(np.array([[0.95, 0.5]]), np.array([0.0]))["right_when_pair_sure"] is None
     unsure = metrics.calibration(np.array([0.2]), np.array([0.0]))
     assert unsure["right_when_sure"] is None
 

@@ -20,7 +20,7 @@ from geocaps.evaluation.run import Settings, evaluate
 @pytest.fixture(scope="module")
 def result(model):
     dataset = load("shapes", per_class=1).of_classes(["chair", "mug"])
-    return evaluate(model, dataset, Settings(points=64, protocols=("points", "resampled"), baselines=("pca", "d2")))
+    return evaluate(model, dataset, Settings(points=64, protocols=("partial", "resampled"), baselines=("pca", "d2")))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,8 @@ def test_results_folder(result, images, tmp_path):
         ["results.json", "results.md", *(f"{name}.png" for name in FIGURES)]
     )
     stored = json.loads((folder / "results.json").read_text())
-    assert stored["protocols"]["points"] == result.to_dict()["protocols"]["points"]
+    assert stored["protocols"]["partial"] == result.to_dict()["protocols"]["partial"]
+    assert stored["completion"] == result.to_dict()["completion"]
     assert "| chance: identity" in (folder / "results.md").read_text()
 
 
@@ -110,11 +111,12 @@ def test_report_is_one_self_contained_page(result, images, tmp_path):
     page = Page()
     page.feed(text)
     assert page.open == []
-    assert page.tables == 4
+    assert page.tables == 5
     assert len(page.sources) == len(FIGURES)
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text)
     assert "Protocol resampled" in text
+    assert f"<td>{1000 * result.completion['partial']['chamfer_mirrored']:.2f} [" in text
 
 
 def test_a_folder_that_cannot_be_made_is_said_before_the_work(tmp_path):

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import torch
 
+from geocaps import index as adding
 from geocaps.apps.encode import Model
-from geocaps.index import Index, adding
+from geocaps.index import Index
 from geocaps.index.store import Row, Store
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from tests.training.tiny import MODEL

@@ -314,7 +314,7 @@ def test_other_weights_are_refused(copy, folder):
 def test_other_settings_of_the_same_weights_are_refused(copy, folder):
     network = small_model().network
     config = network.config
-    network.config = replace(config, object=replace(config.object, voting_steps=config.object.voting_steps + 1))
+    network.config = replace(config, parts=replace(config.parts, iterations=config.parts.iterations + 1))
     with pytest.raises(SearchIndexError, match="other settings of the same weights"):
         Index(copy, geocaps.Model(network))
 

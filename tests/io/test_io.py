@@ -19,10 +19,10 @@ from geocaps.io import (
     is_supported,
     limits,
     load_points,
+    report_of,
     sample_surface,
     save_points,
 )
-from geocaps.io.load import report_of
 
 
 def distance_to_box(points):

@@ -10,7 +10,7 @@ from geocaps.model.config import PRESETS, ModelConfig, ObjectConfig, PaperObject
 TINY = ModelConfig(
     points=64,
     parts=PartsConfig(parts=6, feature=4, width=16, blocks=2, decoder_width=16, decoded=16, views=3),
-    object=ObjectConfig(feature=12, width=24, blocks=2, decoder_width=10, decoder_blocks=2, voting_steps=3),
+    object=ObjectConfig(feature=12, percept=8, width=24, channels=4, decoder_width=10),
 )
 TINY_PAPER = replace(
     TINY,
@@ -24,8 +24,11 @@ def make_model(config, seed=0):
     torch.manual_seed(seed)
     model = GeometricCapsuleAutoencoder(config)
     with torch.no_grad():
-        for network in (model.parts.pose_vote.project, model.object.pose_network.project):
-            network[-1].weight[:7].mul_(10)
+        model.parts.pose_vote.project[-1].weight[:7].mul_(10)
+        if isinstance(config.object, ObjectConfig):
+            model.object.pose_head[-1].weight[2:].mul_(10)
+        else:
+            model.object.pose_network.project[-1].weight[:7].mul_(10)
         # Decoded objects that fill the unit sphere, so that reconstructions differ.
         model.parts.decoder.to_point.weight.mul_(4)
         model.object.decoder.layers[-1].weight.mul_(4)

@@ -1,7 +1,9 @@
 """What must hold exactly of the whole model: equivariance, invariance, determinism, clear refusals."""
 
+import inspect
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,23 +19,59 @@ def test_object_pose_follows_and_feature_stays(cpu_model):
     points = clouds(4, 1024)
     motion = Pose(0.5 * torch.randn(4, 3, generator=torch.Generator().manual_seed(3)), rotations(4, seed=4).wxyz)
     before, after = cpu_model.parse(points), cpu_model.parse(motion.apply(points))
-    torch.testing.assert_close(after.object.feature, before.object.feature, atol=1e-3, rtol=0)
+    # Untrained and lively: looks, one after the other, enlarge rounding. tests/apps holds the shipped weights.
+    torch.testing.assert_close(after.object.feature, before.object.feature, atol=4e-2, rtol=0)
     torch.testing.assert_close(after.object.pose.matrix(), (motion @ before.object.pose).matrix(), atol=1e-3, rtol=0)
     assert before.object.feature.std() > 1e-4
-    # Each sign choice of the axes is a candidate, so the candidates are the same set; their order is eigh's.
+    torch.testing.assert_close(after.scale, before.scale, atol=1e-3, rtol=0)
+    assert before.percept is not None
+    assert after.percept is not None
+    torch.testing.assert_close(after.percept, before.percept, atol=4e-2, rtol=0)
+    # Candidates are the same set; their order is eigh's.
     torch.testing.assert_close(after.probability.sort().values, before.probability.sort().values, atol=1e-3, rtol=0)
 
 
 def test_the_papers_choice_is_the_candidate_that_explains_the_points_best(tiny_paper):
     points = clouds(3, 64)
-    parts = tiny_paper.parts(points).capsules
-    seen = tiny_paper.parse_parts(points, parts, torch.Generator().manual_seed(2), trials=5)
+    parts = tiny_paper.parts(points).parts
+    seen = tiny_paper.parse_parts(parts, points, torch.Generator().manual_seed(2), trials=5)
     assert seen.candidates.shape == (3, 5)
-    winner = chamfer(points, tiny_paper.reconstruct(seen.object).flatten(1, 2))
-    percepts = tiny_paper.object.feature_network(parts, seen.candidates)
+    winner = chamfer(points, tiny_paper.reconstruct(seen).flatten(1, 2))
+    percepts = tiny_paper.object.feature_network(parts.capsules, seen.candidates)
     for s in range(5):
-        other = Capsules(seen.candidates[:, s], percepts[:, s])
+        other = replace(seen, object=Capsules(seen.candidates[:, s], percepts[:, s]))
         assert (chamfer(points, tiny_paper.reconstruct(other).flatten(1, 2)) >= winner - 1e-6).all()
+
+
+def test_layer_2_sees_parts_and_nothing_else(tiny):
+    """No function of the layer takes a cloud, and other points with the same parts give the same bits."""
+    for name in ("perceive", "shown", "starts", "lead", "vote", "feature", "percepts", "decode"):
+        given = inspect.signature(getattr(tiny.object, name)).parameters
+        assert not {"points", "cloud"} & set(given), name
+    points = clouds(2, 64)
+    parts = tiny.parts(points).parts
+    seen, blind = tiny.parse_parts(parts, points), tiny.parse_parts(parts, None)
+    assert torch.equal(seen.object.feature, blind.object.feature)
+    assert torch.equal(seen.object.pose.wxyz, blind.object.pose.wxyz)
+    swapped = tiny.parse_parts(parts[[1, 0]], points)
+    torch.testing.assert_close(swapped.object.feature, seen.object.feature[[1, 0]], atol=1e-3, rtol=1e-3)
+
+
+def test_the_objects_own_decomposition_starts_from_what_it_decodes(tiny):
+    """``T = PointsToParts(X, U, 3)`` in the whole object's frame."""
+    points = clouds(2, 64)
+    seen = tiny.parse(points)
+    found = tiny.decomposition(points, seen)
+    local = (points - seen.object.pose.translation[:, None]) / seen.scale[:, None, None]
+    rotation = Pose(torch.zeros(2, 3), seen.object.pose.wxyz)
+    with torch.no_grad():
+        expected = tiny.parts(local, tiny.object.decode(Capsules(rotation, seen.object.feature)))
+    torch.testing.assert_close(found.capsules.feature, expected.capsules.feature)
+    surfaces = tiny.reconstruct(seen)
+    placed = tiny.parts.decode(tiny.object.decode(Capsules(rotation, seen.object.feature)))
+    torch.testing.assert_close(
+        surfaces, placed * seen.scale[:, None, None, None] + seen.object.pose.translation[:, None, None]
+    )
 
 
 def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
@@ -41,7 +79,8 @@ def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
     together, alone = tiny.parse(points), tiny.parse(points[1:2])
     torch.testing.assert_close(alone.object.feature, together.object.feature[1:2], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(alone.object.pose.matrix(), together.object.pose.matrix()[1:2], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together.probability.sum(dim=1), torch.ones(3))
+    torch.testing.assert_close(alone.probability, together.probability[1:2], atol=1e-5, rtol=1e-5)
+    assert (together.probability.sum(dim=1) < 1).all(), "what is left is the chance that none is right"
 
 
 SCRIPT = """

@@ -138,7 +138,7 @@ def edit_weights(folder: Path, **changes: torch.Tensor | None) -> None:
     save_file({k: v for k, v in weights.items() if v is not None}, folder / "model.safetensors")
 
 
-NAME = "object.contrast_log_scale"
+NAME = "object.log_scale"
 
 DAMAGE = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "missing"),
@@ -157,10 +157,10 @@ DAMAGE = {
     "all the memory": (lambda f: edit_config(f, width=10**9), "exceeds the limit of"),
     "endless blocks": (lambda f: edit_config(f, blocks=10**6), "exceeds the limit of"),
     "another width": (lambda f: edit_config(f, width=17), "config.json asks for"),
-    "a weight too few": (lambda f: edit_weights(f, **{NAME: None}), "lacks 'object.contrast_log_scale'"),
+    "a weight too few": (lambda f: edit_weights(f, **{NAME: None}), "lacks 'object.log_scale'"),
     "a weight too many": (lambda f: edit_weights(f, extra=torch.zeros(1)), "unknown 'extra'"),
     "another type": (lambda f: edit_weights(f, **{NAME: torch.zeros((), dtype=torch.float64)}), "float64"),
-    "not finite": (lambda f: edit_weights(f, **{NAME: torch.tensor(torch.nan)}), "not finite"),
+    "not finite": (lambda f: edit_weights(f, **{NAME: torch.full((2,), torch.nan)}), "not finite"),
 }
 
 

@@ -10,8 +10,10 @@ from geocaps.model.losses import (
     chamfer,
     choice_agreement,
     contrast,
-    matching_starts,
-    pose_agreement,
+    late_interaction,
+    near_frames,
+    nearest_frame,
+    trusted_agreement,
 )
 
 
@@ -39,52 +41,60 @@ def test_capsule_distance_is_blind_to_a_quaternions_sign():
     torch.testing.assert_close(capsule_distance(u, turned), torch.ones(5), atol=1e-6, rtol=0)
 
 
-def test_choice_agreement_known_values():
-    eye = torch.eye(4)[None]
-    sure = torch.log_softmax(torch.tensor([[20.0, 0, 0, 0]]), dim=1)
-    other = torch.log_softmax(torch.tensor([[0.0, 20, 0, 0]]), dim=1)
-    unsure = torch.log_softmax(torch.zeros(1, 4), dim=1)
-    assert choice_agreement(sure, sure, eye).item() < 1e-5
-    assert choice_agreement(sure, other, eye).item() > 15
-    assert abs(choice_agreement(unsure, unsure, eye).item() - math.log(4)) < 1e-5
-    # The same choice under another numbering of B's starts.
-    assert choice_agreement(sure, other, eye[:, :, [1, 0, 2, 3]]).item() < 1e-5
+def test_two_views_agree_on_one_of_the_wholes_frames():
+    """``choice`` by its definition, written out over frames and viewpoints."""
+    frames = Pose.random(2, 5, generator=generator(1))
+    viewpoints = Pose.random(2, 3, generator=generator(2))
+    log_p = torch.randn(2, 3, generator=generator(3)).log_softmax(dim=1)
+    near = near_frames(viewpoints, frames, 0.8)
+    total = 0.0
+    for f in range(5):
+        share = [
+            sum(
+                float(log_p[v, s].exp())
+                * max(1e-4, math.exp(-0.5 * (float(viewpoints[v, s].angle_to(frames[v, f])) / 0.8) ** 2))
+                for s in range(3)
+            )
+            for v in range(2)
+        ]
+        total += share[0] * share[1]
+    torch.testing.assert_close(choice_agreement(log_p, near), torch.tensor([-math.log(total)]), atol=1e-5, rtol=1e-5)
 
 
-def test_matching_starts_is_one_for_the_same_start():
-    starts = Pose.random(2, 4, generator=generator())
-    kernel = matching_starts(starts, starts, width=0.3)
-    torch.testing.assert_close(kernel.diagonal(dim1=1, dim2=2), torch.ones(2, 4), atol=1e-4, rtol=0)
-    half_turn = starts @ Pose(torch.zeros(3), torch.tensor([0.0, 0, 0, 1]))
-    assert matching_starts(starts, half_turn, width=0.3).diagonal(dim1=1, dim2=2).max() < 1e-6
+def test_votes_are_led_to_the_nearest_frame():
+    frames = Pose.random(1, 4, generator=generator(1))
+    turn = Pose(torch.zeros(3), torch.tensor([math.cos(0.1), math.sin(0.1), 0, 0]))
+    viewpoints = frames[:, 2:3] @ turn
+    chord = 2 * math.sqrt(2) * math.sin(0.1)
+    torch.testing.assert_close(nearest_frame(viewpoints, frames), torch.tensor([chord]), atol=1e-4, rtol=1e-4)
 
 
-def test_pose_agreement_is_the_weighted_chordal_distance():
-    a, b = Pose.random(2, 4, generator=generator()), Pose.random(2, 4, generator=generator(1))
-    eye = torch.eye(4).expand(2, 4, 4)
-    torch.testing.assert_close(pose_agreement(a, a, eye), torch.zeros(2), atol=1e-3, rtol=0)
-    angle = a.angle_to(b)
-    # |A - B| = √8 sin(angle/2) for rotation matrices.
-    torch.testing.assert_close(
-        pose_agreement(a, b, eye), (8**0.5 * torch.sin(angle / 2)).mean(dim=1), atol=1e-3, rtol=0
-    )
-    moved = Pose(a.translation + torch.tensor([0.0, 3.0, 4.0]), a.wxyz)
-    torch.testing.assert_close(pose_agreement(a, moved, eye), torch.full((2,), 5.0), atol=2e-3, rtol=0)
+def test_trust_is_the_chance_that_two_views_agree():
+    logit = torch.tensor([1.0, -0.5, 2.0, 3.0])
+    both = torch.sigmoid(logit[0::2]) * torch.sigmoid(logit[1::2])
+    found = trusted_agreement(logit, torch.tensor([True, False]))
+    torch.testing.assert_close(found, torch.stack([-both[0].log(), -(1 - both[1]).log()]))
 
 
-def test_pose_agreement_of_equal_poses_has_a_finite_gradient():
-    wxyz = Pose.random(2, 4, generator=generator()).wxyz.requires_grad_()
-    pose = Pose(torch.zeros(2, 4, 3), wxyz)
-    pose_agreement(pose, pose.map(torch.detach), torch.eye(4).expand(2, 4, 4)).sum().backward()
-    assert wxyz.grad is not None
-    assert wxyz.grad.isfinite().all()
+def test_a_vote_on_a_frame_has_a_finite_gradient():
+    frames = Pose.random(2, 3, generator=generator())
+    wxyz = frames.wxyz.clone().requires_grad_()
+    nearest_frame(Pose(frames.translation, wxyz), frames).sum().backward()
+    assert torch.isfinite(wxyz.grad).all()
+
+
+def test_late_interaction_is_the_mean_of_the_best_matches():
+    query = torch.nn.functional.normalize(torch.randn(2, 3, 5, generator=generator()), dim=-1)
+    query[1, 2] = 0  # a part that nothing is routed to
+    gallery = torch.nn.functional.normalize(torch.randn(4, 6, 5, generator=generator(1)), dim=-1)
+    for b in range(2):
+        for c in range(4):
+            best = [max(float(one @ other) for other in gallery[c]) for one in query[b] if one.any()]
+            assert abs(float(late_interaction(query, gallery)[b, c]) - sum(best) / len(best)) < 1e-6
 
 
 def test_contrast_prefers_the_right_partner():
-    features = torch.randn(8, 16, generator=generator())
     scale = torch.tensor(20.0)
-    right = contrast(features, features + 0.01, scale)
-    wrong = contrast(features, features.roll(1, 0), scale)
-    assert right.max() < 0.05
-    assert wrong.min() > 1
-    torch.testing.assert_close(contrast(features * 0, features * 0, scale), torch.full((8,), math.log(8)))
+    assert contrast(torch.eye(8), scale).max() < 0.05
+    assert contrast(torch.eye(8).roll(1, 0), scale).min() > 1
+    torch.testing.assert_close(contrast(torch.zeros(8, 8), scale), torch.full((8,), math.log(8)))

@@ -70,7 +70,7 @@ def test_values_that_do_not_fit_each_other() -> None:
         preset("cpu", init="somewhere")
     with pytest.raises(ConfigError, match="each object layer has its own objective"):
         preset("cpu", objective=PaperObjective())
-    with pytest.raises(ConfigError, match=r"target_points must lie in 16 .* to 1024"):
+    with pytest.raises(ConfigError, match=r"target_points must lie in 32 .* to 1024"):
         preset("cpu", objective=replace(PRESETS["cpu"].objective, target_points=8))
     with pytest.raises(ConfigError, match="has no 'colour'"):
         TrainConfig.from_dict({"colour": 1})

@@ -42,13 +42,33 @@ def test_a_step_is_the_same_whenever_it_is_asked_for(data: Path) -> None:
 
 def test_samplings_of_an_object_differ_but_share_a_frame(data: Path) -> None:
     dataset = load(data)
-    views = augmented_samplings(dataset, 3, 64, 2, Augmentation(stretch=1.2), random_stream(1))
+    *views, whole = augmented_samplings(dataset, 3, 64, 2, Augmentation(stretch=1.2), random_stream(1))
+    views = torch.stack(views)
     assert views.shape == (2, 64, 3)
+    assert torch.equal(whole, views[0]), "nothing spoilt the first one"
     a, b = ({tuple(row) for row in view.tolist()} for view in views)
     assert not a & b  # 200 stored points are enough for two disjoint samplings
     nearest = torch.cdist(views[0], views[1]).amin(1)
     assert nearest.max() < 0.6  # the same ellipsoid, turned the same way
     assert views.norm(dim=-1).max() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_whole_object_comes_last_and_unspoilt(data: Path) -> None:
+    """Centred, the farthest point of all samplings at 1, whatever was cut off the views."""
+    cropped = Augmentation(crop_share=1.0, crop_keep=0.5)
+    for seed in range(5):
+        *views, whole = augmented_samplings(load(data), seed, 64, 2, cropped, random_stream(seed))
+        assert whole.mean(dim=0).norm() < 0.2
+        assert whole.norm(dim=-1).max() > 0.8
+        assert any(view.mean(dim=0).norm() > whole.mean(dim=0).norm() for view in views)
+
+
+def test_strays_are_left_out_as_the_model_leaves_them_out(data: Path) -> None:
+    strewn, dataset = Augmentation(outlier_share=1.0, outlier_fraction=0.3), load(data)
+    views = torch.cat([augmented_samplings(dataset, k, 100, 2, strewn, random_stream(k))[:2] for k in range(10)])
+    different = [len(view.unique(dim=0)) for view in views]
+    assert max(different) <= 100
+    assert sum(count < 100 for count in different) > 3, "others come twice in the place of strays"
 
 
 def test_stretch_is_the_same_for_both_samplings(data: Path) -> None:

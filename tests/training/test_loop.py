@@ -214,10 +214,10 @@ def test_embedded_and_joined_sources(data: Path, tmp_path: Path) -> None:
     assert "furniture + ellipsoids" in (tmp_path / "out" / "last" / "card.md").read_text()
 
 
-def test_what_is_decomposed_is_a_choice(data: Path, tmp_path: Path) -> None:
+def test_how_often_a_decomposition_is_seen_is_a_choice(data: Path, tmp_path: Path) -> None:
     small = tiny.config(tmp_path / "out", data)
     short = replace(small.object, steps=3)
-    result = train(replace(small, object=short, objective=replace(small.objective, decomposed=1.0)))
+    result = train(replace(small, object=short, objective=replace(small.objective, reuse=2)))
     assert math.isfinite(result.figures["object"]["chamfer"])
 
 

@@ -21,7 +21,7 @@ from geocaps.training import AgreementObjective, Augmentation, PaperObjective, S
 MODEL = ModelConfig(
     points=64,
     parts=PartsConfig(parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2, views=2),
-    object=ObjectConfig(feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1, voting_steps=2),
+    object=ObjectConfig(feature=16, percept=8, width=16, channels=4, decoder_width=16, decoder_blocks=1),
 )
 PAPER_MODEL = replace(
     MODEL,
@@ -31,7 +31,12 @@ PAPER_MODEL = replace(
     ),
 )
 AUGMENTATION = Augmentation(
-    stretch=1.2, noise_share=0.5, outlier_share=0.5, crop_share=0.5, density_share=0.5, translation=0.1
+    stretch=1.2,
+    noise_share=0.5,
+    outlier_share=0.5,
+    crop_share=0.5,
+    one_sided_share=0.2,
+    density_share=0.5,
 )
 
 
@@ -56,7 +61,7 @@ def config(out: Path | str, data: Path | str, **changes: Any) -> TrainConfig:
         "model": MODEL,
         "parts": StageConfig(learning_rate=2e-3, **schedule),
         "object": StageConfig(learning_rate=1e-3, best_by="rotation_resampled", **schedule),
-        "objective": AgreementObjective(AgreementWeights(0.1, 1.0, 1.0, 0.3), decomposed=0.5, target_points=32),
+        "objective": AgreementObjective(AgreementWeights(chamfer=1.0), reuse=1, target_points=32),
         "object_augmentation": AUGMENTATION,
         "validations": 2,
         "validation_objects": 16,

@@ -15,6 +15,8 @@ from geocaps.viewer.page import export_page
 from geocaps.viewer.server import EYE, Shared
 from tests.viewer.browser import WAIT, Person, WatchedViewer, changed, hues, launch
 
+GREY = (153, 153, 153)  # of stray points
+
 
 @pytest.fixture(scope="module")
 def viewer(model, tmp_path_factory):
@@ -59,7 +61,8 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
     assert state["object"] == "chair 1"
     assert state["parts_seen"] > 4
     for cloud in ("/object/input/points", "/object/canonical/points"):
-        assert len(np.unique(person.sent(cloud, "colors"), axis=0)) == state["parts_seen"]
+        colors = {tuple(color) for color in person.sent(cloud, "colors").tolist()} - {GREY}
+        assert len(colors) == state["parts_seen"]
     given, canonical = person.sent("/object/input/points"), person.sent("/object/canonical/points")
     input_picture, canonical_picture = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(input_picture) >= 5

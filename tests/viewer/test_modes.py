@@ -11,10 +11,9 @@ from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points
 from geocaps.viewer import mode
-from geocaps.viewer.align_mode import AlignedPair, trimmed_distance
+from geocaps.viewer.cloud_modes import AlignedPair, Found, trimmed_distance
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud
 from geocaps.viewer.page import json_bytes, ply_bytes
-from geocaps.viewer.search_mode import Found
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,19 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+import trimesh
 from PIL import Image
 
 from geocaps.errors import InvalidInputError
 from geocaps.io import load_points
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.page import export_page, json_bytes, page_data, page_of, ply_bytes, png_bytes
+from geocaps.viewer.session import ObjectSession
 
 
 def test_the_object_is_saved_as_it_is_turned(session, tmp_path):
@@ -20,8 +24,9 @@ def test_the_object_is_saved_as_it_is_turned(session, tmp_path):
     (tmp_path / "object.ply").write_bytes(ply_bytes(session.now.points, session.now.labels))
     np.testing.assert_allclose(load_points(tmp_path / "object.ply").points, session.now.points, atol=1e-6)
     record = json.loads(json_bytes(session.now.record()))
-    assert len(record["parts"]) == 16
-    assert sum(part["points"] for part in record["parts"]) == record["points"] == 2048
+    assert len(record["parts"]) == 32
+    strays = int((session.now.labels == -1).sum())
+    assert sum(part["points"] for part in record["parts"]) + strays == record["points"] == 2048
     assert record["pose"]["wxyz"] == session.now.encoding.pose.wxyz.tolist()
     assert record["labels"] == session.now.labels.tolist()
 
@@ -50,8 +55,31 @@ def test_the_page_holds_the_points_and_parts(model, chair, session):
     points = np.frombuffer(base64.b64decode(data["points"]), "<i2").reshape(-1, 3) * data["step"]
     np.testing.assert_allclose(points, session.picture().points, atol=1e-4)
     labels = np.frombuffer(base64.b64decode(data["labels"]), np.uint8)
-    np.testing.assert_array_equal(labels, session.picture().labels)
-    assert len(data["colors"]) == len(data["part_frames"]) == 16
+    np.testing.assert_array_equal(np.where(labels == 255, -1, labels.astype(int)), session.picture().labels)
+    assert len(data["colors"]) == len(data["part_frames"]) == 32
+
+
+def test_stray_points_are_grey(model, chair, tmp_path):
+    points = np.concatenate([chair.points, np.random.default_rng(0).uniform(-4, 4, (50, 3))]).astype(np.float32)
+    session = ObjectSession(model, ShownCloud("strewn", points, len(points)), torch.Generator())
+    labels = session.picture().labels
+    assert (labels[-50:] == -1).sum() > 40
+    np.testing.assert_array_equal(session.picture(step=0).labels == -1, labels == -1)
+    (tmp_path / "object.ply").write_bytes(ply_bytes(session.now.points, labels))
+    cloud = trimesh.load(tmp_path / "object.ply")
+    np.testing.assert_array_equal(cloud.metadata["_ply_raw"]["vertex"]["data"]["label"].ravel(), labels)
+    assert np.unique(cloud.colors[labels == -1, :3], axis=0).tolist() == [[153, 153, 153]]
+    data = page_data(model, ShownCloud("strewn", points, len(points)))
+    assert data["stray"] == "rgb(153,153,153)"
+    assert data["stray"] not in data["colors"]
+    assert (np.frombuffer(base64.b64decode(data["labels"]), np.uint8) == 255).sum() == (labels == -1).sum()
+
+
+def test_a_stray_point_cannot_be_clicked(session):
+    picture = session.picture()
+    away = np.array([[5.0, 5.0, 5.0]], dtype=np.float32)
+    strewn = replace(picture, points=np.concatenate([picture.points, away]), labels=np.append(picture.labels, -1))
+    assert strewn.part_under_ray(np.array([5.0, 5.0, 9.0]), np.array([0.0, 0.0, -1.0])) is None
 
 
 def test_a_hostile_name_stays_text(model, chair):

@@ -58,7 +58,7 @@ def test_a_kilopoint_object_is_found_in_time_for_a_slider(model):
             took.append(time.process_time() - started)
     finally:
         torch.set_num_threads(threads)
-    assert min(took) < 0.150
+    assert min(took) < 0.250, "about 0.1 without the checks of types and shapes that the tests switch on"
     assert session.now.milliseconds > 0
 
 
@@ -167,8 +167,9 @@ def test_votes_of_the_models_starts_end_where_encoding_ends(session):
     best = int(steps[-1].probability.argmax())
     assert float(steps[-1].degrees_to(session.now.object.pose)[best]) < 0.05
     torch.testing.assert_close(steps[0].probability.sum(), torch.tensor(1.0))
-    starts = session.model.network.object.starts(session.now.model_points[None])
-    assert len(steps[0].viewpoints.wxyz) == starts.wxyz.shape[1] > 1
+    torch.testing.assert_close(steps[-1].probability.max(), session.now.encoding.parse.probability.max())
+    assert [len(step.viewpoints.wxyz) for step in steps] == [24] * len(steps)
+    assert int((steps[-1].probability > 0).sum()) <= 6, "the others were dropped after the first vote"
 
 
 def test_random_starts_are_several_and_repeat(session):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,8 @@ from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity
 from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
-MOST_DRAWN = 64
-"""Objects in one picture."""
+MOST_DRAWN = 64  # objects in one picture
 _COLUMNS, _DRAWN_POINTS = 8, 1024
-
-
-@dataclass(frozen=True)
-class Thumbnail:
-    """What a picture shows of one object."""
-
-    name: str
-    given: Float[np.ndarray, "k 3"]
-    canonical: Float[np.ndarray, "k 3"]
-    ambiguous: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,10 +69,10 @@ class Canonical:
         else:
             save_cloud(path, self.points)
 
-    def thumbnail(self) -> Thumbnail:
-        """Some of the points, for a picture."""
+    def thumbnail(self) -> Canonical:
+        """The same with some of the points, for a picture."""
         chosen = evenly(min(len(self.given), _DRAWN_POINTS), len(self.given))
-        return Thumbnail(self.name, self.given[chosen], self.pose.observe(self.given[chosen]), self.ambiguous)
+        return replace(self, given=self.given[chosen], mesh=None)
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ def canonical(
 
 
 def canonical_each(jobs: Iterable[Job], model: Model, *, drop_invalid: bool = False) -> Iterator[Canonical | Skipped]:
-    """One at a time, for any number of objects, each saved where its job says; bad ones come back with the reason."""
+    """Results one at a time, for any number of objects, each saved where its job says; a bad one gives its reason."""
     for job in jobs:
         try:
             found = _one(job, model, drop_invalid)
@@ -133,7 +122,7 @@ def canonical_each(jobs: Iterable[Job], model: Model, *, drop_invalid: bool = Fa
             yield _saved(found, job)
 
 
-def picture(objects: Sequence[Thumbnail]) -> bytes:
+def picture(objects: Sequence[Canonical]) -> bytes:
     """PNG: the objects as given, and below each its canonical pose; ``?`` marks those that are ambiguous.
 
     Of more than 64 objects it shows 64, spread evenly.
@@ -147,21 +136,16 @@ def picture(objects: Sequence[Thumbnail]) -> bytes:
     grid = Grid(2 * -(-len(shown) // columns), columns)
     for index, one in enumerate(shown):
         row, column = divmod(index, columns)
-        name = Path(one.name).stem
-        draw_points(grid.panel(2 * row, column, name[:22]), one.given)
-        draw_points(grid.panel(2 * row + 1, column, "canonical ?" if one.ambiguous else "canonical"), one.canonical)
+        draw_points(grid.panel(2 * row, column, Path(one.name).stem[:22]), one.given)
+        draw_points(grid.panel(2 * row + 1, column, "canonical ?" if one.ambiguous else "canonical"), one.points)
     return grid.png()
-
-
-def save_suffixes() -> tuple[str, ...]:
-    """Formats that :meth:`Canonical.save` writes."""
-    return tuple(sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES}))
 
 
 def find_jobs(sources: Source | Encoding | Iterable[Source | Encoding], out: Path | None, suffix: str) -> list[Job]:
     """Every object, with folders opened, and a place of its own below ``out`` for each result."""
-    if suffix not in save_suffixes():
-        raise UsageError(f"the suffix {suffix} is not written: choose one of {' '.join(save_suffixes())}")
+    written = sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES})
+    if suffix not in written:
+        raise UsageError(f"the suffix {suffix} is not written: choose one of {' '.join(written)}")
     found = list(_listed(sources))
     if not found:
         raise UsageError("no files were given: name clouds, meshes or folders of them")

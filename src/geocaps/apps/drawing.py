@@ -17,7 +17,7 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from geocaps.geometry.sampling import evenly
 
 if TYPE_CHECKING:
-    from geocaps.apps.align.align import Alignment
+    from geocaps.apps.align import Alignment
     from geocaps.apps.encoding import Encoding, Encodings
 
 _PANEL_INCHES, _DPI = 1.9, 100
@@ -25,6 +25,11 @@ _THUMBNAILS, _THUMBNAIL_POINTS = 12, 1024
 _COLOR_A, _COLOR_B = (0.85, 0.35, 0.15), (0.25, 0.45, 0.7)
 _LIGHT = np.array([0.4, -0.7, 0.6]) / np.linalg.norm([0.4, -0.7, 0.6])
 _NEUTRAL = "#4477aa"
+_GREYS = (14, 15)  # of tab20: left to stray points
+_PALETTE = [colormaps["tab20"](index)[:3] for index in range(20) if index not in _GREYS] + [
+    colormaps["tab20b"](4 * (index % 5) + index // 5)[:3] for index in range(20)
+]
+STRAY_COLOR = (0.6, 0.6, 0.6)
 
 
 class Grid:
@@ -53,8 +58,13 @@ def to_png(figure: Figure) -> bytes:
 
 
 def part_colors(count: int) -> Float[np.ndarray, "count 3"]:
-    """Colours that differ from their neighbours in number."""
-    return np.array([colormaps["tab20"](index % 20)[:3] for index in range(count)])
+    """Colours that differ from their neighbours in number; none of them is grey."""
+    return np.array([_PALETTE[index % len(_PALETTE)] for index in range(count)])
+
+
+def label_colors(labels: Int[np.ndarray, "n"], count: int) -> Float[np.ndarray, "n 3"]:
+    """Colour of each point by its part, one of ``count``; grey for stray points, whose label is -1."""
+    return np.vstack([part_colors(count), STRAY_COLOR])[labels]
 
 
 def draw_points(
@@ -147,4 +157,4 @@ def alignment_html(alignment: Alignment) -> str:
 
 def _draw_parts(panel: Any, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
     some = evenly(min(len(points), _THUMBNAIL_POINTS), len(points))
-    draw_points(panel, points[some].astype(np.float64), part_colors(len(encoding.parts))[encoding.labels[some]])
+    draw_points(panel, points[some].astype(np.float64), label_colors(encoding.labels[some], len(encoding.parts)))

@@ -12,7 +12,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from geocaps.apps.clouds import Cloud, Source, as_cloud, normalization, require_extent
-from geocaps.apps.encoding import Alternative, Encoding, Encodings, Parsed, PartCapsules, reliability, to_user
+from geocaps.apps.decoding import Parsed
+from geocaps.apps.encoding import Alternative, Encoding, Encodings, PartCapsules, reliability, to_user
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import reduced
 from geocaps.geometry.similarity import Similarity
@@ -78,7 +79,8 @@ class Model:
         different, minimum = len(np.unique(local, axis=0)), self.config.parts.parts
         if different < minimum:
             raise InvalidInputError(
-                f"{cloud.name} has {different} different points; at least {minimum} are needed, one for each part"
+                f"{cloud.name} has {different} different points without stray ones; at least {minimum} are needed, "
+                "one for each part"
             )
         return Prepared(torch.from_numpy(local), own, reliability(different, self.config.points))
 
@@ -98,13 +100,7 @@ class Model:
 
     def _encoding(self, cloud: Cloud, batch: Parse, row: int, ready: Prepared) -> Encoding:
         """The result for users, from one object of a parse in the model's frame."""
-        at, own, reliable = slice(row, row + 1), ready.normalization, ready.reliability
-        parse = Parse(
-            parts=batch.parts[at],
-            object=batch.object[at],
-            candidates=batch.candidates[at],
-            probability=batch.probability[at],
-        )
+        parse, own, reliable = batch[row : row + 1], ready.normalization, ready.reliability
         probability = parse.probability[0].double().numpy()
         best, *order = np.argsort(-probability, kind="stable").tolist()
         enough = _ALTERNATIVE * probability[best]
@@ -112,8 +108,14 @@ class Model:
         return Encoding(
             cloud=cloud,
             pose=to_user(parse.object.pose[0], own),
+            radius=float(parse.scale[0]) * float(own.scale),
             feature=parse.object.feature[0].numpy(),
-            parts=PartCapsules(to_user(parse.parts.pose[0], own), parse.parts.feature[0].numpy()),
+            parts=PartCapsules(
+                pose=to_user(parse.parts.pose[0], own),
+                feature=parse.parts.feature[0].numpy(),
+                share=parse.share[0].numpy(),
+                percept=(parse.parts.feature[0, :, :0] if parse.percept is None else parse.percept[0]).numpy(),
+            ),
             confidence=reliable * float(probability[best]),
             alternatives=tuple(
                 Alternative(to_user(parse.candidates[0, s], own), reliable * float(probability[s])) for s in others

@@ -15,17 +15,15 @@ import torch
 from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.clouds import Cloud
+from geocaps.apps.decoding import Parsed, Stored, Surface
 from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
 from geocaps.geometry.se3 import Pose, stack
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
-from geocaps.model.blocks import grid_triangles
+from geocaps.model.autoencoder import Parse
 from geocaps.model.capsules import Capsules
-from geocaps.model.routing import log_likelihood, min_square_distance
 
-_LABEL_BLOCK = 1 << 14
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
 _RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
@@ -49,17 +47,14 @@ class PartCapsules:
     """Pose of each part, in your coordinates."""
     feature: Float[np.ndarray, "j d"]
     """Shape of each part, the same in every orientation of the object."""
+    share: Float[np.ndarray, "j"]
+    """Share of the cloud that is routed to each part; 0 for a part that nothing is routed to."""
+    percept: Float[np.ndarray, "j e"]
+    """What the whole object looks like from each part: a unit vector, 0 for a part that nothing is routed to. Two
+    objects are compared by these, part by part. Models with the paper's object layer have none (``e`` is 0)."""
 
     def __len__(self) -> int:
         return len(self.feature)
-
-
-@dataclass(frozen=True)
-class Surface:
-    """Part surfaces in your coordinates: a square grid of points for each part, and the triangles of one grid."""
-
-    points: Float64[np.ndarray, "j m 3"]
-    triangles: Int[np.ndarray, "t 3"]
 
 
 def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool:
@@ -85,13 +80,17 @@ class Encoding:
     cloud: Cloud
     """The points that were encoded, and their name."""
     pose: Similarity
-    """Canonical pose ``T_world_object``: brings the object from its canonical frame to where it is (scale 1)."""
+    """Canonical pose ``T_world_object``: brings the object from its canonical frame to where it is (scale 1). Its
+    origin is the centre of the whole object, also where the cloud is a part of it."""
+    radius: float
+    """Radius of the whole object, in your units."""
     feature: Float[np.ndarray, "d"]
     """What the object is: the same in every orientation, position and size."""
     parts: PartCapsules
     """Pose and feature of each part."""
     confidence: float
-    """How far to trust the pose, from 0 to 1: its probability among all that were considered, less for few points."""
+    """How far to trust the pose, from 0 to 1: its probability among all that were considered, times the chance that the
+    right one is among them, less for few points."""
     alternatives: tuple[Alternative, ...]
     """Other poses that are nearly as probable, most probable first: an object's symmetries."""
     inside: Parsed | Stored
@@ -110,8 +109,18 @@ class Encoding:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, "n"]:
-        """Part of each input point, in the order given: the one whose surface explains it best."""
-        return self.inside.labels if isinstance(self.inside, Stored) else self.inside.part_of(self.cloud.points)
+        """Part of each input point, in the order given: the one whose surface explains it best; -1 for a stray."""
+        return self.inside.labels if isinstance(self.inside, Stored) else self.inside.labels(self.cloud.points)
+
+    @cached_property
+    def canonical_labels(self) -> Int[np.ndarray, "n"]:
+        """Part of each input point by the object's own decomposition; -1 for a stray.
+
+        These are the parts that the object capsule decodes to: part j means the same from one sampling to another, and
+        from object to object.
+        """
+        inside = self.inside
+        return inside.canonical_labels if isinstance(inside, Stored) else inside.canonical_labels(self.cloud.points)
 
     @property
     def ambiguous(self) -> bool:
@@ -128,6 +137,10 @@ class Encoding:
             raise InvalidInputError(f"layer must be 'object' or 'parts', not {layer!r}")
         return self.inside.surface(layer)
 
+    def complete(self) -> Float64[np.ndarray, "m 3"]:
+        """Points of the whole object, also where the cloud has none, as the object capsule decodes it."""
+        return self.reconstruct("object").points.reshape(-1, 3)
+
     @property
     def parse(self) -> Parse:
         """The network's own values ``[1, ...]``, as torch tensors in the model's frame."""
@@ -138,9 +151,10 @@ class Encoding:
         """From the model's frame to yours: ``x_yours = scale · x_model + translation``."""
         return self._parsed().normalization
 
-    def part_of(self, points: Float[np.ndarray, "m 3"]) -> Int[np.ndarray, "m"]:
-        """Part that explains each of other points of the same object best."""
-        return self._parsed().part_of(points)
+    def part_of(self, points: Float[np.ndarray, "m 3"], *, canonical: bool = False) -> Int[np.ndarray, "m"]:
+        """Part that explains each of other points of the same object best; or that of its own decomposition."""
+        inside = self._parsed()
+        return inside.canonical_part_of(points, self.cloud.points) if canonical else inside.part_of(points)
 
     def _parsed(self) -> Parsed:
         if isinstance(self.inside, Stored):
@@ -163,11 +177,15 @@ class Encoding:
             "name": np.array(self.cloud.name),
             "points": self.cloud.points,
             "labels": self.labels,
+            "canonical_labels": self.canonical_labels,
             "pose": self.pose.matrix(),
+            "radius": np.array(self.radius),
             "feature": self.feature,
             "confidence": np.array(self.confidence),
             "part_pose": self.parts.pose.matrix(),
             "part_feature": self.parts.feature,
+            "part_share": self.parts.share,
+            "part_percept": self.parts.percept,
             "alternative_pose": np.stack(others) if others else np.empty((0, 4, 4)),
             "alternative_probability": np.array([other.probability for other in self.alternatives]),
             "part_surfaces": surfaces["parts"].points,
@@ -200,11 +218,14 @@ class Encoding:
         return cls(
             cloud=Cloud(values["points"], str(values["name"])),
             pose=poses["pose"],
+            radius=float(values["radius"]),
             feature=values["feature"],
-            parts=PartCapsules(poses["part_pose"], values["part_feature"]),
+            parts=PartCapsules(
+                poses["part_pose"], values["part_feature"], values["part_share"], values["part_percept"]
+            ),
             confidence=float(values["confidence"]),
             alternatives=tuple(Alternative(poses["alternative_pose"][k], p) for k, p in enumerate(probabilities)),
-            inside=Stored(values["labels"], surfaces),
+            inside=Stored(values["labels"], values["canonical_labels"], surfaces),
         )
 
 
@@ -246,6 +267,11 @@ class Encodings(Sequence[Encoding]):
         return np.stack([one.feature for one in self])
 
     @cached_property
+    def percept(self) -> Float[np.ndarray, "b j e"]:
+        """Part percepts of all objects."""
+        return np.stack([one.parts.percept for one in self])
+
+    @cached_property
     def confidence(self) -> Float64[np.ndarray, "b"]:
         """Confidence in each object's pose."""
         return np.array([one.confidence for one in self])
@@ -261,57 +287,20 @@ class Encodings(Sequence[Encoding]):
         return similarity.stack([one.normalization for one in self])
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """What the network made of one object ``[1, ...]``, to decode it when asked."""
-
-    network: GeometricCapsuleAutoencoder
-    parse: Parse
-    normalization: Similarity
-
-    @torch.no_grad()
-    def part_of(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
-        """In blocks of bounded memory."""
-        first, parts = self.network.parts, self.parse.parts
-        surfaces = first.decode(parts)
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)[..., None]
-        own = self.normalization
-        blocks = [np.empty(0, dtype=np.int64)]
-        for start in range(0, len(points), _LABEL_BLOCK):
-            local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - own.translation) / own.scale
-            square = min_square_distance(torch.from_numpy(local.astype(np.float32))[None], surfaces)
-            blocks.append(log_likelihood(square, log_sigma.expand_as(square))[0].argmax(dim=0).numpy())
-        return np.concatenate(blocks)
-
-    @torch.no_grad()
-    def surface(self, layer: str) -> Surface:
-        network = self.network
-        decoded = network.parts.decode(self.parse.parts) if layer == "parts" else network.reconstruct(self.parse.object)
-        points = self.normalization.apply(decoded[0].numpy())
-        return Surface(points, grid_triangles(round(points.shape[-2] ** 0.5)).numpy())
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a file keeps of one object."""
-
-    labels: Int[np.ndarray, "n"]
-    surfaces: Mapping[str, Surface]
-
-    def surface(self, layer: str) -> Surface:
-        return self.surfaces[layer]
-
-
 # ── the network's values ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _join(parses: Sequence[Parse]) -> Parse:
     """Parses of single objects as one batch."""
+    percepts = [parse.percept for parse in parses if parse.percept is not None]
     return Parse(
         parts=_join_capsules([parse.parts for parse in parses]),
+        share=torch.cat([parse.share for parse in parses]),
         object=_join_capsules([parse.object for parse in parses]),
+        scale=torch.cat([parse.scale for parse in parses]),
         candidates=stack([parse.candidates[0] for parse in parses], dim=0),
         probability=torch.cat([parse.probability for parse in parses]),
+        percept=torch.cat(percepts) if percepts else None,
     )
 
 
@@ -333,11 +322,14 @@ def _capsules_text(one: Encoding) -> str:
 _COLUMNS: dict[str, Callable[[Encoding], Any]] = {
     "translation": lambda one: one.pose.translation,
     "wxyz": lambda one: one.pose.wxyz,
+    "radius": lambda one: np.float64(one.radius),
     "feature": lambda one: one.feature,
     "confidence": lambda one: np.float32(one.confidence),
     "part_translation": lambda one: one.parts.pose.translation,
     "part_wxyz": lambda one: one.parts.pose.wxyz,
     "part_feature": lambda one: one.parts.feature,
+    "part_share": lambda one: one.parts.share,
+    "part_percept": lambda one: one.parts.percept,
     "labels": lambda one: one.labels,
     "center": lambda one: one.normalization.translation,
     "scale": lambda one: one.normalization.scale,
@@ -353,17 +345,21 @@ def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
 
 # ── encodings in files ────────────────────────────────────────────────────────────────────────────────────────────────
 
-_FORMAT = 1
+_FORMAT = 2
 _LAYERS = {"parts": "part", "object": "object"}
 """Each layer that can be decoded, and how a file calls it."""
 _STORED: dict[str, tuple[int | str, ...]] = {
     "points": ("n", 3),
     "labels": ("n",),
+    "canonical_labels": ("n",),
     "pose": (4, 4),
+    "radius": (),
     "feature": ("d",),
     "confidence": (),
     "part_pose": ("j", 4, 4),
     "part_feature": ("j", "e"),
+    "part_share": ("j",),
+    "part_percept": ("j", "p"),
     "alternative_pose": ("k", 4, 4),
     "alternative_probability": ("k",),
     "part_surfaces": ("j", "m", 3),
@@ -386,12 +382,16 @@ def _check_stored(values: Mapping[str, np.ndarray]) -> None:
         fits = array.ndim == len(shape) and all(
             sizes.setdefault(key, size) == size for key, size in zip(shape, array.shape, strict=True)
         )
-        kinds = "iu" if name in ("labels", "triangles") else "f"
+        kinds = "iu" if name in ("labels", "canonical_labels", "triangles") else "f"
         if not fits or array.dtype.kind not in kinds or not np.isfinite(array).all():
             raise ValueError(f"its array {name!r} ({array.dtype}, {list(array.shape)}) is not one of an encoding")
-    for name, most in (("labels", sizes["j"]), ("triangles", sizes["m"])):
-        if ((values[name] < 0) | (values[name] >= most)).any():
-            raise ValueError(f"its array {name!r} has numbers that are not from 0 to {most - 1}")
+    for name, least, most in (
+        ("labels", -1, sizes["j"]),
+        ("canonical_labels", -1, sizes["j"]),
+        ("triangles", 0, sizes["m"]),
+    ):
+        if ((values[name] < least) | (values[name] >= most)).any():
+            raise ValueError(f"its array {name!r} has numbers that are not from {least} to {most - 1}")
 
 
 def _rigid(matrix: np.ndarray) -> Similarity:

@@ -1,10 +1,10 @@
 """``geocaps.export_onnx``: the whole encoder, for a fixed number of points, as one ONNX graph.
 
 Everything that ``Model.encode`` does is in the graph, from points in the user's units to poses in the user's units:
-order, normalisation, local frames, Algorithm 1, principal starts, Algorithm 2 and the labels. What the product does
-sparsely, with sizes that depend on the data, is done densely (every point with every part; 24 starts, most of them
-masked), and eigenvectors, for which ONNX has no operator, by Jacobi rotations. Not in the graph: reading files, drawing
-a fixed number of points from a larger cloud, decoding, and the paper's own variants with random starts.
+stray points, order, normalisation, local frames, Algorithm 1, the looks of the object layer and the labels. What the
+product does sparsely, with sizes that depend on the data, is done densely (every point with every other and with every
+part), and eigenvectors, for which ONNX has no operator, by Jacobi rotations. Not in the graph: reading files, drawing a
+fixed number of points from a larger cloud, decoding, and the paper's own variants with random starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
 from geocaps.apps.encode import Model, load
@@ -25,19 +25,19 @@ from geocaps.apps.encoding import ENCODED, encoded_columns, reliability
 from geocaps.atomic import written_whole
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
+from geocaps.geometry.sampling import NEIGHBOUR, OFF_CENTRE, STRAY
 from geocaps.geometry.se3 import Pose, normalize_quaternion
 from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Parts
 from geocaps.model.config import ObjectConfig
 from geocaps.model.routing import log_likelihood
 
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
 _PROBES = ("chair", "mug", "airplane")
-_SWEEPS = 5
-_PLANES = ((0, 1), (0, 2), (1, 2))
-_KEEP = 1e-6
-"""Routing below this is left out, as the product does."""
+_SWEEPS, _PLANES = 5, ((0, 1), (0, 2), (1, 2))
+_KEEP = 1e-6  # routing below this is left out, as the product does
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,12 @@ def export_onnx(
     The graph takes ``points`` ``[points, 3]`` float32 and gives the ``ENCODED`` columns, in the user's units. It is run
     through onnxruntime and compared with ``Model.encode`` before it is kept.
     """
-    _require_extra()
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("exporting to ONNX", "onnx") from error
     out = Path(out)
     check_target(out, (".onnx",))
     model = load(weights)
@@ -127,35 +132,78 @@ class DenseEncoder(nn.Module):
     def forward(self, points: Float[Tensor, "n 3"]) -> tuple[Tensor, ...]:
         """Points in the user's coordinates to the ``ENCODED`` columns."""
         exact = points.double()
-        exact = exact[_canonical_order(exact)]
-        center = exact.mean(dim=0)
-        radius = (exact - center).square().sum(dim=1).amax(dim=0).sqrt()
+        square = (exact[:, None] - exact).square().sum(dim=-1)
+        near = _not_stray(square)
+        kept = _canonical_order(exact, near)
+        local = exact[kept]
+        center = local.mean(dim=0)
+        radius = (local - center).square().sum(dim=1).amax(dim=0).sqrt()
         scale = torch.where(radius > 0, radius, torch.ones_like(radius))
-        local = ((exact - center) / scale).float()[None]
+        local = ((local - center) / scale)[None]
         first = self.network.parts
-        *_, last = first.iterate(local, first.initial(local), router=_dense_route)
+        *_, last = first.iterate(local.float(), first.initial(local), router=_dense_route)
+        assert isinstance(last.routing, DenseRouting)
         parts = last.capsules
-        parse = self.network.parse_parts(local, parts)
+        parse = self.network.parse_parts(Parts(parts, last.routing.weight.mean(dim=-1)))
+        assert parse.percept is not None
+        reliable = torch.tensor([reliability(k + 1, self.network.config.points) for k in range(len(points))])
         log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
-        own_points = ((points.double() - center) / scale).float()[None]
-        return (
-            parse.object.pose.translation[0].double() * scale + center,
-            normalize_quaternion(parse.object.pose.wxyz[0].double()),
-            parse.object.feature[0],
-            parse.probability.amax(dim=1)[0] * reliability(len(points), self.network.config.points),
-            parts.pose.translation[0].double() * scale + center,
-            normalize_quaternion(parts.pose.wxyz[0].double()),
-            parts.feature[0],
-            _dense_log_likelihood(own_points, first.decode(parts), log_sigma)[0].argmax(dim=0),
-            center,
-            scale,
-        )
+        own_points = ((exact - center) / scale).float()[None]
+        labels = _dense_log_likelihood(own_points, first.decode(parts), log_sigma)[0].argmax(dim=0)
+        columns = {
+            "translation": parse.object.pose.translation[0].double() * scale + center,
+            "wxyz": normalize_quaternion(parse.object.pose.wxyz[0].double()),
+            "radius": parse.scale[0].double() * scale,
+            "feature": parse.object.feature[0],
+            "confidence": parse.probability.amax(dim=1)[0] * reliable[_different(square, near) - 1],
+            "part_translation": parts.pose.translation[0].double() * scale + center,
+            "part_wxyz": normalize_quaternion(parts.pose.wxyz[0].double()),
+            "part_feature": parts.feature[0],
+            "part_share": parse.share[0],
+            "part_percept": parse.percept[0],
+            "labels": torch.where(near, labels, torch.full_like(labels, -1)),
+            "center": center,
+            "scale": scale,
+        }
+        return tuple(columns[name] for name in ENCODED)
 
 
-def _canonical_order(points: Float64[Tensor, "n 3"]) -> Int[Tensor, "n"]:
-    """By distance from the centroid: sums and ties then hardly depend on the order of the points."""
-    radius = (points - points.mean(dim=0)).square().sum(dim=1).sqrt()
-    return torch.sort(torch.round(radius / radius.amax(dim=0).clamp(min=1e-300) * 1e9)).indices
+def _not_stray(square: Float64[Tensor, "n n"]) -> Bool[Tensor, "n"]:
+    """``Body.has`` of :mod:`geocaps.geometry.sampling`, from all squared distances."""
+    distance = torch.topk(square, NEIGHBOUR + 1, dim=1, largest=False).values[:, -1].sqrt()
+    ascending = torch.sort(distance).values
+    # The median of those that are not 0, between copies of one point.
+    last, zeros = len(distance) - 1, (distance == 0).sum()
+    usual = (ascending[(zeros + last) // 2] + ascending[((zeros + last + 1) // 2).clamp(max=last)]) / 2
+    return distance <= STRAY * usual
+
+
+def _different(square: Float64[Tensor, "n n"], near: Bool[Tensor, "n"]) -> Int[Tensor, ""]:
+    """How many places the points that are near have: copies of a point count once."""
+    earlier = torch.ones(square.shape, dtype=torch.bool).tril(-1)
+    return (near & ~((square == 0) & earlier).any(dim=1)).sum()
+
+
+def _canonical_order(points: Float64[Tensor, "n 3"], near: Bool[Tensor, "n"]) -> Int[Tensor, "n"]:
+    """``canonical_order`` of the points that are near, spread over as many places as there are points."""
+    count = near.sum()
+    weight = near.to(points.dtype)[:, None]
+    center = (points * weight).sum(dim=0) / count
+    offset = points - center
+    square = torch.where(near, offset.square().sum(dim=1), -1.0)
+    first = _unit(offset[square.argmax(dim=0)])
+    beside = torch.where(near, square - (offset @ first).square(), -1.0)
+    second = offset[beside.argmax(dim=0)]
+    second = _unit(second - (second @ first) * first)
+    frame = torch.stack([first, second, torch.linalg.cross(first, second)])
+    off = square.amax(dim=0).sqrt() * (torch.tensor(OFF_CENTRE, dtype=points.dtype) @ frame)
+    key = torch.where(near, (offset - off).square().sum(dim=1), torch.inf)
+    place = torch.div(torch.arange(len(points)) * count, len(points), rounding_mode="floor")
+    return torch.sort(key).indices[place]
+
+
+def _unit(vector: Float64[Tensor, "3"]) -> Float64[Tensor, "3"]:
+    return vector / vector.square().sum().sqrt().clamp(min=1e-300)
 
 
 # ── to ONNX ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,24 +237,18 @@ def jacobi_eigh(matrix: Float[Tensor, "*batch 3 3"]) -> tuple[Float[Tensor, "*ba
     return values, torch.gather(found, -1, order[..., None, :].expand_as(found))
 
 
-def _eigh(matrix: Tensor, upper: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    return jacobi_eigh(matrix)
-
-
 def _kthvalue(values: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     smallest, index = torch.topk(values, k, dim=dim, largest=False, sorted=True)
     last = smallest.narrow(dim, k - 1, 1), index.narrow(dim, k - 1, 1)
     return last if keepdim else (last[0].squeeze(dim), last[1].squeeze(dim))
 
 
-def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    return source.to(target.dtype).expand_as(target).clone()
-
-
 _REPLACED: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._linalg_eigh.default: _eigh,
+    torch.ops.aten._linalg_eigh.default: lambda matrix, upper="L", compute_v=True: jacobi_eigh(matrix),
     torch.ops.aten.kthvalue.default: _kthvalue,
-    torch.ops.aten.copy.default: _copy,
+    torch.ops.aten.copy.default: lambda target, source, non_blocking=False: (
+        source.to(target.dtype).expand_as(target).clone()
+    ),
 }
 """Operators that ONNX does not have (or, copy, that it has without broadcasting), in operators that it has."""
 
@@ -246,12 +288,3 @@ def _difference(model: Model, count: int, place: Path) -> float:
             size = max(1.0, float(np.abs(expected).max()))
             worst = max(worst, float(np.abs(found[key] - expected).max()) / size)
     return worst
-
-
-def _require_extra() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("exporting to ONNX", "onnx") from error

@@ -15,8 +15,7 @@ from geocaps.apps.encoding import Encoding, PartCapsules
 from geocaps.geometry.sampling import evenly
 from geocaps.io.save import COLORED_MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
-_DRAWN = 4096
-"""Points that a picture shows at most."""
+_DRAWN = 4096  # points that a picture shows at most
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +26,7 @@ class Decomposition:
     points: Float[np.ndarray, "n 3"]
     """Input points, in the order given (of a mesh: drawn from its surface)."""
     labels: Int[np.ndarray, "n"]
-    """Part of each point."""
+    """Part of each point; -1 for a stray one."""
     capsules: PartCapsules
     """Pose and feature of each part."""
     surfaces: Float64[np.ndarray, "j m 3"]
@@ -36,12 +35,14 @@ class Decomposition:
     """Triangles of one grid; the same for all parts."""
     colors: UInt8[np.ndarray, "j 3"]
     """Colour of each part, 0 to 255."""
-    vertices: Float[np.ndarray, "v 3"] | None = None
+    vertices: Float[np.ndarray, "v 3"] | None
     """Vertices of the mesh that was given; None for a cloud."""
-    faces: Int[np.ndarray, "f 3"] | None = None
+    faces: Int[np.ndarray, "f 3"] | None
     """Triangles of the mesh that was given; None for a cloud."""
-    face_labels: Int[np.ndarray, "f"] | None = None
+    face_labels: Int[np.ndarray, "f"] | None
     """Part of each face of the mesh, which is that of its centre; None for a cloud."""
+    encoding: Encoding
+    """Capsules that it comes from."""
     dropped: int = 0
     """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
 
@@ -58,16 +59,31 @@ class Decomposition:
 
     @property
     def counts(self) -> Int[np.ndarray, "j"]:
-        """Number of points of each part; a part that explains none has 0."""
-        return np.bincount(self.labels, minlength=len(self))
+        """Number of points of each part; a part that explains none has 0. Stray points are in none."""
+        return self._counts(self.labels)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the object in the colours of its parts.
+    @property
+    def canonical_labels(self) -> Int[np.ndarray, "n"]:
+        """Part of each point by the object's own decomposition, in which part j is the same from object to object."""
+        return self.encoding.canonical_labels
+
+    @property
+    def canonical_counts(self) -> Int[np.ndarray, "j"]:
+        """Number of points of each part of the object's own decomposition."""
+        return self._counts(self.canonical_labels)
+
+    def _counts(self, labels: Int[np.ndarray, "n"]) -> Int[np.ndarray, "j"]:
+        return np.bincount(labels[labels >= 0], minlength=len(self))
+
+    def save(self, path: str | os.PathLike[str], *, canonical: bool = False) -> None:
+        """Writes the object in the colours of its parts, or of those of its own decomposition; strays are grey.
 
         A mesh stays a mesh with coloured faces in PLY, OBJ and GLB (one object ``part_NN`` for each part in the last
         two). A cloud is written as PLY, GLB, XYZ, NPZ or PCD, a mesh as the points drawn from it in the last three; all
         but GLB hold the labels of the points too.
         """
+        from geocaps.apps.drawing import label_colors
+
         suffix = Path(path).suffix.lower()
         if (
             self.vertices is None
@@ -75,16 +91,20 @@ class Decomposition:
             or self.face_labels is None
             or suffix not in COLORED_MESH_SUFFIXES
         ):
-            save_cloud(path, self.points, labels=self.labels, colors=self.colors[self.labels])
+            labels = self.canonical_labels if canonical else self.labels
+            save_cloud(path, self.points, labels=labels, colors=_bytes(label_colors(labels, len(self))))
             return
+        face_labels = self.face_labels
+        if canonical:
+            face_labels = self.encoding.part_of(_centers(self.vertices, self.faces), canonical=True)
         if suffix == ".ply":
-            colors = self.colors[self.face_labels]
+            colors = self.colors[face_labels]
             save_meshes(path, [Mesh(Path(self.name).stem, self.vertices, self.faces, face_colors=colors)])
             return
         pieces = []
-        for j in np.unique(self.face_labels).tolist():
+        for j in np.unique(face_labels).tolist():
             # A vertex where two parts meet has a colour in each.
-            used, corners = np.unique(self.faces[self.face_labels == j], return_inverse=True)
+            used, corners = np.unique(self.faces[face_labels == j], return_inverse=True)
             pieces.append(Mesh(f"part_{j:02d}", self.vertices[used], corners.reshape(-1, 3), self.colors[j]))
         save_meshes(path, pieces)
 
@@ -94,21 +114,25 @@ class Decomposition:
         colored = zip(self.surfaces, self.colors, strict=True)
         save_meshes(path, [Mesh(f"part_{j:02d}", one, self.triangles, color) for j, (one, color) in enumerate(colored)])
 
-    def png(self) -> bytes:
-        """Draws the points in the colours of their parts beside the decoded surfaces."""
-        from geocaps.apps.drawing import Grid, draw_points, draw_surfaces
+    def png(self, *, canonical: bool = False) -> bytes:
+        """Draws the points in the colours of their parts beside the surfaces that the parts (or the object) decode to.
 
+        With ``canonical``, parts are those of the object's own decomposition.
+        """
+        from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors
+
+        labels = self.canonical_labels if canonical else self.labels
+        surfaces = self.encoding.reconstruct("object").points if canonical else self.surfaces
         shown = evenly(min(len(self.points), _DRAWN), len(self.points))
-        paint = self.colors / 255
         grid = Grid(1, 2)
-        draw_points(grid.panel(0, 0, "points"), self.points[shown], paint[self.labels[shown]])
-        draw_surfaces(grid.panel(0, 1, f"{len(self)} surfaces"), self.surfaces, self.triangles, paint)
+        draw_points(grid.panel(0, 0, "points"), self.points[shown], label_colors(labels[shown], len(self)))
+        draw_surfaces(grid.panel(0, 1, f"{len(self)} surfaces"), surfaces, self.triangles, self.colors / 255)
         return grid.png()
 
-    def save_png(self, path: str | os.PathLike[str]) -> None:
+    def save_png(self, path: str | os.PathLike[str], *, canonical: bool = False) -> None:
         """Writes that picture."""
         check_target(Path(path), (".png",))
-        write_whole(Path(path), self.png())
+        write_whole(Path(path), self.png(canonical=canonical))
 
 
 def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid: bool = False) -> Decomposition:
@@ -125,7 +149,7 @@ def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid
     cloud, surface = encoding.cloud, encoding.reconstruct("parts")
     vertices, faces, face_labels = cloud.vertices, cloud.faces, None
     if vertices is not None and faces is not None:
-        face_labels = encoding.part_of(vertices[faces].mean(axis=1, dtype=np.float64))
+        face_labels = encoding.part_of(_centers(vertices, faces))
     return Decomposition(
         name=cloud.name,
         points=cloud.points,
@@ -133,9 +157,18 @@ def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid
         capsules=encoding.parts,
         surfaces=surface.points,
         triangles=surface.triangles,
-        colors=np.rint(255 * part_colors(len(encoding.parts))).astype(np.uint8),
+        colors=_bytes(part_colors(len(encoding.parts))),
         vertices=vertices,
         faces=faces,
         face_labels=face_labels,
+        encoding=encoding,
         dropped=cloud.dropped,
     )
+
+
+def _centers(vertices: Float[np.ndarray, "v 3"], faces: Int[np.ndarray, "f 3"]) -> Float64[np.ndarray, "f 3"]:
+    return vertices[faces].mean(axis=1, dtype=np.float64)
+
+
+def _bytes(colors: Float64[np.ndarray, "n 3"]) -> UInt8[np.ndarray, "n 3"]:
+    return np.rint(255 * colors).astype(np.uint8)

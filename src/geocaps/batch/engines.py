@@ -15,15 +15,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from geocaps.batch.shards import Shard, encode_items, skipped
-from geocaps.batch.sources import Item
+from geocaps.batch.shards import Item, Shard, encode_items, skipped
 from geocaps.errors import EncodingError, MissingExtraError
 from geocaps.model.checkpoint import Weights
-from geocaps.workers import Workers
+from geocaps.workers import ENDED, Workers
 
 Items = tuple[Item, ...]
-_RETRIES = 5
-"""A shard whose worker dies is given to another one; one that ends this many workers is at fault itself."""
+_RETRIES = 5  # a shard whose worker dies is given to another one; one that ends this many workers is at fault itself
 
 
 def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
@@ -38,8 +36,7 @@ def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) ->
     def halved(items: Items) -> Shard:
         """Of a shard that ends its process: in two halves, until the file is found that does."""
         if len(items) == 1:
-            reason = "reading it ended the process (out of memory, or a fault in a library)"
-            return Shard((), (skipped(items[0], reason),))
+            return Shard((), (skipped(items[0], ENDED),))
         half = len(items) // 2
         return processes.alone(items[:half]) + processes.alone(items[half:])
 

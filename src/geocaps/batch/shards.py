@@ -1,35 +1,34 @@
-"""Shards of encoded objects: the unit of work, of memory, and of what a kill can lose.
+"""Objects to encode, found in files, folders and data sets, and the shards in which they are encoded.
 
-A row is a function of its file and the weights alone: each object is encoded by itself, on one thread, so that no
-neighbour, engine or resumed run changes a bit of it. Finished shards lie in a folder beside the output, one file each,
-named after what it was made from: a hash of the items, of the state of their files and of the weights. So a shard which
-is there is the right one, whatever was changed since the run that was killed; everything else is made again.
+A shard is the unit of work, of memory, and of what a kill can lose. A row of it is a function of its file and the
+weights alone: each object is encoded by itself, on one thread, so that no neighbour, engine or resumed run changes a
+bit of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
 
+from geocaps import data as datasets
+from geocaps.apps.clouds import Source
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import ENCODED, encoded_columns
-from geocaps.atomic import written_whole
-from geocaps.batch.sources import Item
-from geocaps.errors import CheckpointError, DroppedPointsWarning, GeocapsError, Skipped
+from geocaps.data.base import hashed
+from geocaps.data.folder import list_items
+from geocaps.errors import CheckpointError, DatasetError, DroppedPointsWarning, InvalidInputError, Skipped
 from geocaps.model.checkpoint import Weights, find_weights
+from geocaps.workers import reason_of
 
 Row = dict[str, Any]
 """Column → text, or an array of the same type and shape in every row (``labels`` alone has its own length)."""
@@ -39,6 +38,101 @@ RAGGED = "labels"
 COLUMNS = ("name", "path", "member", "points", "dropped", *ENCODED, "content_sha256")
 _MOST_BYTES = 64 << 20
 """A shard is closed when its files have this many bytes: what one worker holds stays small, but for a larger file."""
+_DATA_SET_SUFFIXES = (".npz", ".h5", ".hdf5")
+_ALONE = -1  # the member number of a file that is one object
+
+
+@dataclass(frozen=True)
+class Item:
+    """One object: a file, or a member of a data set."""
+
+    path: str  # as the user named it
+    name: str  # below the folder that the user named; `set.npz#id` for a member of a data set
+    member: int
+    place: str  # what opens it from any working directory: an absolute path, or the name of an embedded data set
+    version: str  # changes with the content: size and time of a file
+    size: int  # about how many bytes its results take
+    not_a_set: str = ""  # why a file that might be a data set is taken for a single cloud
+    drop_invalid: bool = False  # whether points that are NaN or infinite are left out rather than refused
+
+    def read(self) -> tuple[Source, str]:
+        """What ``Model.encode`` takes, and the SHA-256 of the content."""
+        if self.member == _ALONE:
+            return self.place, file_sha256(Path(self.place), self.path)
+        points = _data_set(self.place, self.version).points(self.member)
+        return points, hashlib.sha256(points.numpy().tobytes()).hexdigest()
+
+
+def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Path] = ()) -> list[Item]:
+    """Every object of the sources, each once, in a fixed order.
+
+    A folder gives every readable file below it, in the order of their paths; hidden files are left out, and so is
+    everything in ``leave_out`` (the output may lie in the folder). A source that does not exist is an item too: it
+    fails when it is read, and is reported with the others.
+    """
+    hidden = {os.path.abspath(path) for path in leave_out}
+    found: dict[tuple[str, int], Item] = {}
+    for source in sources:
+        for item in _of_source(os.fspath(source)):
+            if not any(item.place == place or item.place.startswith(place + os.sep) for place in hidden):
+                found.setdefault((item.place, item.member), item)
+    return list(found.values())
+
+
+def file_sha256(path: Path, name: str = "") -> str:
+    """The SHA-256 of a file's bytes; ``name`` is what messages call the file."""
+    # Opening a pipe or a device would wait for ever.
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{name or path} is not a regular file: copy its content to one first")
+    try:
+        return hashed(path, hashlib.sha256())
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {name or path}: {error.strerror or error}") from error
+
+
+def _of_source(source: str) -> Iterator[Item]:
+    if source in datasets.EMBEDDED:
+        whole = _data_set(source, "")
+        yield from _members(whole, source, source, source, whole.fingerprint, 0)
+    elif os.path.isdir(source):
+        for file in list_items(Path(source)):
+            yield from _of_file(str(file.path), file.object_id)
+    else:
+        yield from _of_file(source, os.path.basename(source))
+
+
+def _of_file(path: str, name: str) -> Iterator[Item]:
+    place = os.path.abspath(path)
+    try:
+        stat = os.stat(path)
+    except OSError:
+        yield Item(path, name, _ALONE, place, "missing", 0)
+        return
+    version = f"{stat.st_size}:{stat.st_mtime_ns}"
+    not_a_set = ""
+    if path.lower().endswith(_DATA_SET_SUFFIXES):
+        try:
+            yield from _members(_data_set(place, version), path, name, place, version, stat.st_size)
+            return
+        except DatasetError as error:
+            # Bytes that do not open at all are said once, when the file is read.
+            not_a_set = str(error) if error.__cause__ is None else ""
+    yield Item(path, name, _ALONE, place, version, stat.st_size, not_a_set)
+
+
+def _members(whole: datasets.PointDataset, path: str, name: str, place: str, version: str, size: int) -> Iterator[Item]:
+    each = size // max(1, len(whole))
+    for member, object_id in enumerate(whole.object_ids):
+        yield Item(path, f"{name}#{object_id}", member, place, version, each)
+
+
+@lru_cache(maxsize=1)
+def _data_set(place: str, version: str) -> datasets.PointDataset:
+    """Opened once for its many members; the version makes a changed file open again."""
+    return datasets.load(place)
+
+
+# ── shards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -51,97 +145,16 @@ class Shard:
     def __add__(self, other: Shard) -> Shard:
         return Shard(self.rows + other.rows, self.failed + other.failed)
 
-    def to_bytes(self) -> bytes:
-        """An NPZ archive: every column stacked, the labels one after the other with their counts."""
-        columns: dict[str, np.ndarray] = {
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is stored: every column stacked, the labels one after the other with their counts."""
+        found = {
             "failed": np.array(json.dumps([asdict(one) for one in self.failed])),
             "count": np.array(len(self.rows)),
         }
         if self.rows:
-            columns |= {name: np.stack([row[name] for row in self.rows]) for name in COLUMNS if name != RAGGED}
-            columns[RAGGED] = np.concatenate([row[RAGGED] for row in self.rows])
-        stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **columns)
-        return stream.getvalue()
-
-
-def cut(items: Sequence[Item], most: int) -> list[tuple[Item, ...]]:
-    """Items in shards of at most ``most``."""
-    shards: list[list[Item]] = []
-    size = 0
-    for item in items:
-        if not shards or len(shards[-1]) == most or size + item.size > _MOST_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(item)
-        size += item.size
-    return [tuple(shard) for shard in shards]
-
-
-def encode_items(items: Sequence[Item], weights: Weights) -> Shard:
-    """Encodes each item by itself; one that cannot be becomes a failure with its reason."""
-    model = _model(weights)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DroppedPointsWarning)  # the column says how many
-            outcomes = [_outcome(model, item) for item in items]
-    finally:
-        torch.set_num_threads(threads)
-    return Shard(
-        tuple(one for one in outcomes if isinstance(one, dict)),
-        tuple(one for one in outcomes if isinstance(one, Skipped)),
-    )
-
-
-def skipped(item: Item, reason: str) -> Skipped:
-    """Why an item has no row."""
-    note = f" (nor is it a data set: {item.not_a_set})" if item.not_a_set else ""
-    return Skipped(_text(item.name), _text(reason + note), _text(item.path))
-
-
-@lru_cache(maxsize=1)
-def _model(weights: Weights) -> Model:
-    """The model, wherever this runs; refused where the folder holds other weights than those that were named."""
-    here = find_weights(weights.folder).sha256
-    if here != weights.sha256:
-        raise CheckpointError(
-            f"{weights.folder or 'the shipped weights'} changed or differ on this machine: SHA-256 {here[:12]} instead "
-            f"of {weights.sha256[:12]}; every machine needs the same weights"
-        )
-    return load(weights.folder)
-
-
-def _outcome(model: Model, item: Item) -> Row | Skipped:
-    try:
-        return _row(model, item)
-    except (GeocapsError, OSError) as error:
-        return skipped(item, str(error))
-    except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason
-        return skipped(item, f"{type(error).__name__}: {error}")
-
-
-def _row(model: Model, item: Item) -> Row:
-    source, content = item.read()
-    encoding = model.encode(source, drop_invalid=item.drop_invalid)
-    found = encoded_columns(encoding)
-    labels = found["labels"]
-    return {
-        "name": np.str_(_text(item.name)),
-        "path": np.str_(_text(item.path)),
-        "member": np.int64(item.member),
-        "points": np.int64(len(labels)),
-        "dropped": np.int64(encoding.cloud.dropped),
-        **found,
-        "labels": labels.astype(np.min_scalar_type(model.config.parts.parts - 1)),
-        "content_sha256": np.str_(content),
-    }
-
-
-def _text(value: str) -> str:
-    """A file name may hold bytes that are no text: they are spelled out, as no table can hold them."""
-    return value.encode("utf-8", "backslashreplace").decode()
+            found |= {name: np.stack([row[name] for row in self.rows]) for name in COLUMNS if name != RAGGED}
+            found[RAGGED] = np.concatenate([row[RAGGED] for row in self.rows])
+        return found
 
 
 class StoredShard:
@@ -168,49 +181,73 @@ class StoredShard:
             yield {name: column[index] for name, column in columns.items()} | {RAGGED: labels}
 
 
-class WorkFolder:
-    """``OUT.partial``: finished shards, each written beside and renamed, so that none is ever half there."""
-
-    def __init__(self, path: Path, made_with: str) -> None:
-        self.path = path
-        self._made_with = made_with
-        path.mkdir(exist_ok=True)
-
-    def has(self, items: Sequence[Item]) -> bool:
-        """Whether the shard of these items is there and sound: one that was damaged since is made again."""
-        place = self._place(items)
-        try:
-            with ZipFile(place) as archive:
-                return archive.testzip() is None
-        except (OSError, BadZipFile):
-            return False
-
-    def add(self, items: Sequence[Item], shard: Shard) -> None:
-        write_beside(self._place(items), shard.to_bytes())
-
-    def stored(self, shards: Iterable[Sequence[Item]]) -> Iterator[StoredShard]:
-        """The finished shards of these items, one at a time."""
-        for items in shards:
-            with np.load(self._place(items), allow_pickle=False) as archive:
-                yield StoredShard(archive)
-
-    def remove(self) -> None:
-        """All that was put here; a file of someone else's keeps the folder."""
-        for pattern in ("*.shard", ".*.part", "joined.new"):
-            for place in self.path.glob(pattern):
-                place.unlink()
-        with suppress(OSError):
-            self.path.rmdir()
-
-    def _place(self, items: Sequence[Item]) -> Path:
-        described = json.dumps([self._made_with, *(asdict(item) for item in items)])
-        name = hashlib.sha256(described.encode()).hexdigest()[:32]
-        return self.path / f"{name}.shard"
+def cut(items: Sequence[Item], most: int) -> list[tuple[Item, ...]]:
+    """Items in shards of at most ``most``."""
+    shards: list[list[Item]] = []
+    size = 0
+    for item in items:
+        if not shards or len(shards[-1]) == most or size + item.size > _MOST_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(item)
+        size += item.size
+    return [tuple(shard) for shard in shards]
 
 
-def write_beside(place: Path, content: bytes) -> None:
-    """The whole file or none: written beside, brought to the disk, then renamed."""
-    with written_whole(place) as beside, beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def encode_items(items: Sequence[Item], weights: Weights) -> Shard:
+    """Encodes each item by itself; one that cannot be becomes a failure with its reason."""
+    model = _model(weights)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows, failed = [], []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DroppedPointsWarning)  # the column says how many
+            for item in items:
+                try:
+                    rows.append(_row(model, item))
+                except Exception as error:  # one bad file among thousands must not end the run
+                    failed.append(skipped(item, reason_of(error)))
+    finally:
+        torch.set_num_threads(threads)
+    return Shard(tuple(rows), tuple(failed))
+
+
+def skipped(item: Item, reason: str) -> Skipped:
+    """Why an item has no row."""
+    note = f" (nor is it a data set: {item.not_a_set})" if item.not_a_set else ""
+    return Skipped(_text(item.name), _text(reason + note), _text(item.path))
+
+
+@lru_cache(maxsize=1)
+def _model(weights: Weights) -> Model:
+    """The model, wherever this runs; refused where the folder holds other weights than those that were named."""
+    here = find_weights(weights.folder).sha256
+    if here != weights.sha256:
+        raise CheckpointError(
+            f"{weights.folder or 'the shipped weights'} changed or differ on this machine: SHA-256 {here[:12]} instead "
+            f"of {weights.sha256[:12]}; every machine needs the same weights"
+        )
+    return load(weights.folder)
+
+
+def _row(model: Model, item: Item) -> Row:
+    source, content = item.read()
+    encoding = model.encode(source, drop_invalid=item.drop_invalid)
+    found = encoded_columns(encoding)
+    labels = found["labels"]
+    return {
+        "name": np.str_(_text(item.name)),
+        "path": np.str_(_text(item.path)),
+        "member": np.int64(item.member),
+        "points": np.int64(len(labels)),
+        "dropped": np.int64(encoding.cloud.dropped),
+        **found,
+        "labels": labels.astype(np.min_scalar_type(-model.config.parts.parts)),
+        "content_sha256": np.str_(content),
+    }
+
+
+def _text(value: str) -> str:
+    """A file name may hold bytes that are no text: they are spelled out, as no table can hold them."""
+    return value.encode("utf-8", "backslashreplace").decode()

@@ -24,7 +24,7 @@ geocaps COMMAND --help explains a command, geocaps --version prints the version.
 
 @dataclass(frozen=True)
 class Command:
-    """The place of a command's function."""
+    """Module and name of a command's function."""
 
     module: str
     function: str
@@ -38,12 +38,13 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "demo": Command("eval", "demo"),
-    "align": Command("align", "align"),
-    "canonical": Command("canonical", "canonical"),
-    "parts": Command("parts", "parts"),
+    "align": Command("objects", "align"),
+    "canonical": Command("objects", "canonical"),
+    "complete": Command("objects", "complete"),
+    "parts": Command("objects", "parts"),
     "encode": Command("encode", "encode"),
     "info": Command("info", "info"),
-    "export": Command("export", "export"),
+    "export": Command("encode", "export"),
     "view": Command("view", "view"),
     "train": Command("train", "train"),
     "eval": Command("eval", "evaluate"),
@@ -101,7 +102,7 @@ def _dropped_points_said() -> Iterator[None]:
 
 
 def _parse_and_call(args: list[str]) -> None:
-    """Goes down to the command that is called, and shows tyro that one alone; above it, the list of commands."""
+    """Finds the command that is called and hands tyro that one alone; without one, the list of commands."""
     import tyro
 
     found: Command | Mapping[str, Command | dict[str, Command]] = COMMANDS

@@ -17,21 +17,20 @@ if TYPE_CHECKING:
 
 
 def info(source: Positional[str], /, *, split: Text = None, json: Json = False) -> None:
-    """Show what a data set holds, and what is wrong with it; or what a single cloud or mesh is.
+    """Show what a data set holds and what is wrong with it, or what a single cloud or mesh holds.
 
     Counts per class, points per object, extents, and problems: points that are not finite, empty or constant clouds,
-    duplicated objects, labels out of range, files that cannot be read. Every object is read once. Of a
-    single file: points, faces, extents, units if known, duplicated, invalid and stray points.
+    duplicated objects, labels out of range, files that cannot be read. Every object is read once. Of a single file:
+    points, faces, extents, units if known, duplicated, invalid and stray points.
 
     Example:  geocaps data info my_meshes/     or     geocaps data info furniture --json
 
     Args:
-        source: "shapes", "furniture", an .npz, HDF5, a folder of HDF5 files or of meshes and clouds, or one of these.
+        source: shapes, furniture, an .npz or HDF5 file, a folder of HDF5 files, meshes or clouds, or one cloud or mesh.
         split: Only this split: train, val or test.
     """
     if source not in ("shapes", "furniture") and Path(source).is_file():
-        from geocaps.apps.about import about_file
-        from geocaps.cli.info import file_lines
+        from geocaps.cli.info import about_file, file_lines
 
         single = about_file(source)
         if single.kind != "data set":
@@ -78,7 +77,7 @@ def pack(
         workers: Number of processes (default: as many as there are processors).
         overwrite: Replace the output, and drop unfinished work of another run.
     """
-    from geocaps.data.pack import pack as run
+    from geocaps.data.folder import pack as run
 
     target = file if out is None else out
     if target is None or (out is not None and file is not None):
@@ -96,7 +95,7 @@ def pack(
         )
     again = f", {report.resumed} files were done by an earlier run" if report.resumed else ""
     lines = [f"{report.output}: {report.objects} objects of {report.points} points{again}"]
-    output.show(json, report, [*lines, *(f"skipped {one.object_id}: {one.reason}" for one in report.skipped)])
+    output.show(json, report, [*lines, *(f"skipped {one.name}: {one.reason}" for one in report.skipped)])
 
 
 def download(

@@ -1,4 +1,4 @@
-"""``geocaps encode``: capsules of files and folders in one table."""
+"""``geocaps encode`` and ``export``: capsules of files and folders in one table, and the encoder for other runtimes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
+from tyro.conf import arg
 
 from geocaps.cli import output
 from geocaps.cli.output import Count, DropInvalid, Flag, Json, Sources, Weights
@@ -19,7 +19,7 @@ def encode(
     sources: Sources,
     /,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    out: Annotated[Path, arg(metavar="FILE")],
     weights: Weights = None,
     engine: Literal["local", "ray"] = "local",
     workers: Count = None,
@@ -29,9 +29,10 @@ def encode(
 ) -> None:
     """Encode files, folders and data sets into capsules: one row for each object, in Parquet or NPZ.
 
-    Columns: name, path, member, points, dropped; translation and wxyz (the canonical pose, in the units of the file),
-    feature, confidence; part_translation, part_wxyz, part_feature; labels (the part of each point); center, scale (the
-    normalisation); content_sha256, weights_sha256, geocaps_version.
+    Columns: name, path, member, points, dropped; translation and wxyz (the canonical pose) and radius of the whole
+    object, in the units of the file; feature, confidence; part_translation, part_wxyz, part_feature, part_share (of the
+    points), part_percept; labels (the part of each point, -1 for a stray one); center, scale (the normalisation);
+    content_sha256, weights_sha256, geocaps_version.
 
     Memory does not grow with the folder. Re-run a stopped command to resume it. Files that cannot be read are skipped,
     shown, and listed in OUT.failed.json; the exit code is 1 only when no file can be read.
@@ -45,7 +46,7 @@ def encode(
         workers: Number of processes (default: as many as there are processors).
         overwrite: Replace the output.
     """
-    from geocaps.batch.encode_files import encode_files
+    from geocaps.batch import encode_files
 
     try:
         with output.progress_bar("encoding") as advance:
@@ -80,3 +81,36 @@ def _show_failed(failed: Sequence[Skipped]) -> None:
         output.show_table(("file", "why it was skipped"), [(one.name, one.reason) for one in failed[:_SHOWN]])
     if len(failed) > _SHOWN:
         output.say(f"and {len(failed) - _SHOWN} more")
+
+
+def export(
+    *,
+    out: Annotated[Path, arg(name="onnx", metavar="FILE", aliases=("--out",))],
+    weights: Weights = None,
+    points: Count = None,
+    json: Json = False,
+) -> None:
+    """Write the encoder as one ONNX graph, for clouds of a fixed number of points.
+
+    The whole encoder is in the graph: it takes `points` [N, 3] (float32, your units, any order) and gives translation,
+    wxyz, radius, feature, confidence, part_translation, part_wxyz, part_feature, part_share, part_percept, labels,
+    center and scale, as `geocaps encode` does. Not in it: reading files, choosing N points of a larger cloud (take any
+    N at random), and decoding surfaces. The graph is compared with the model on three objects before it is kept.
+
+    Takes a minute or two. Run it with:  onnxruntime.InferenceSession("encoder.onnx").run(None, {"points": xyz})
+
+    Example: geocaps export --out encoder.onnx --points 1024
+
+    Args:
+        out: Where to write: a name that ends in .onnx.
+        points: Number of points of every cloud (default: as many as the model takes).
+    """
+    from geocaps.apps.export import export_onnx
+
+    with output.spinner("tracing the encoder, a minute or two"):
+        done = export_onnx(out, weights=weights, points=points)
+    lines = [
+        f"{done.out}: {done.points} points, {done.bytes:,} bytes, opset {done.opset}",
+        f"largest difference from the model on three objects: {done.difference:.1e} (relative)",
+    ]
+    output.show(json, done, lines)

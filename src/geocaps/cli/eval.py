@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from geocaps.cli.output import Count, Flag, Json, OutFolder, Text, Weights, print_json, show, show_table, tell
 from geocaps.errors import ConfigError, UsageError, install_hint
@@ -11,18 +11,20 @@ from geocaps.errors import ConfigError, UsageError, install_hint
 if TYPE_CHECKING:
     from geocaps.data import PointDataset
 
+DEFAULT_PROTOCOLS = ("parts", "points", "resampled", "noisy", "partial")
 BENCH_POINTS = (1_000, 10_000, 100_000, 1_000_000)
 
 
 def evaluate(
     weights: Weights = None,
     data: str = "shapes",
-    protocol: Literal["parts", "points", "resampled", "noisy", "partial", "all"] = "all",
+    protocol: Text = None,
     classes: Text = None,
     split: Text = None,
     points: int = 1024,
     trials: int = 1,
     baselines: Text = None,
+    ablate_parts: Flag = False,
     seed: int = 0,
     json: Json = False,
     out: OutFolder = None,
@@ -43,13 +45,15 @@ def evaluate(
 
     Args:
         data: shapes, furniture, an .npz, an HDF5 file or folder, a folder of meshes and clouds.
-        protocol: What the second view is; all of them by default.
+        protocol: What the second view is, joined by commas: parts, points, resampled, noisy, outliers, partial,
+            partial50, scan; or all (default: parts, points, resampled, noisy, partial).
         classes: Only these classes, joined by commas.
         split: train, val, test or all (default: test where the set has one, else all).
         points: Points in a view.
         trials: More than 1: rotation by the best of so many candidates by Chamfer, labelled as such.
         baselines: Names joined by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
             pca_chamfer, d2, fpfh), or all that are installed.
+        ablate_parts: Also rows in which the object layer gets another object's parts, and half of the parts.
         seed: Start of every random stream: the same seed gives the same figures.
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, one page with all tables and figures inside.
@@ -67,8 +71,10 @@ def evaluate(
     dataset = _dataset(data, split, classes)
     name = SHIPPED if weights is None else str(weights)
     if table1:
-        if report is not None or baselines is not None or trials != 1:
-            raise UsageError("--table1 trains its own models: it takes no --baselines, --trials or --report")
+        if report is not None or baselines is not None or trials != 1 or ablate_parts:
+            raise UsageError(
+                "--table1 trains its own models: it takes no --baselines, --trials, --ablate-parts or --report"
+            )
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
         from geocaps.evaluation import figures
@@ -96,7 +102,6 @@ def evaluate(
     from geocaps.apps.encode import load
     from geocaps.evaluation.baselines import chosen_baselines
     from geocaps.evaluation.figures import draw_all
-    from geocaps.evaluation.pairs import PROTOCOLS
     from geocaps.evaluation.report import markdown, write_report, write_results
     from geocaps.evaluation.run import Settings
     from geocaps.evaluation.run import evaluate as run_evaluation
@@ -106,11 +111,12 @@ def evaluate(
         tell(f"not installed, left out: {', '.join(left_out)} ({install_hint('baselines')})")
     run_settings = Settings(
         weights=name,
-        protocols=PROTOCOLS if protocol == "all" else (protocol,),
+        protocols=_protocols(protocol),
         baselines=tuple(names),
         points=points,
         trials=trials,
         seed=seed,
+        ablate_parts=ablate_parts,
     )
     for folder in (out, report):
         if folder is not None:
@@ -124,6 +130,18 @@ def evaluate(
         if report is not None:
             tell(f"wrote {write_report(result, images, report)}")
     show(json, result.to_dict(), [markdown(result)])
+
+
+def _protocols(text: str | None) -> tuple[str, ...]:
+    from geocaps.evaluation.pairs import PROTOCOLS
+
+    if text == "all":
+        return PROTOCOLS
+    names = DEFAULT_PROTOCOLS if text is None else tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in PROTOCOLS]
+    if unknown:
+        raise UsageError(f"there is no protocol {unknown[0]!r}: choose from {', '.join(PROTOCOLS)}, or all")
+    return tuple(dict.fromkeys(names))
 
 
 def _budget(text: str, steps: int | None) -> float:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
-import tyro
+from tyro.conf import Positional, arg
 
-from geocaps.cli.output import UNSET, DropInvalid, Json, OutFile, Sources, Weights, pose_record, progress_bar, show
+from geocaps.cli import output
+from geocaps.cli.output import UNSET, DropInvalid, Json, OutFile, Sources, Weights, show
 from geocaps.errors import SearchIndexError, UsageError
 
 if TYPE_CHECKING:
-    from geocaps.index import Hit, Index
+    from geocaps.index import Index
 
 _FOLDER = "Folder of the index, or an address on object storage such as s3://bucket/shapes.lance."
-_Index = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INDEX", help=_FOLDER)]
-_Class = Annotated[Optional[str], tyro.conf.arg(name="class", metavar="NAME", help_behavior_hint="")]  # noqa: UP045
-_Pattern = Annotated[Optional[str], tyro.conf.arg(metavar="PATTERN", help_behavior_hint="")]  # noqa: UP045
+_Index = Annotated[str, Positional, arg(metavar="INDEX", help=_FOLDER)]
+_Class = Annotated[Optional[str], arg(name="class", metavar="NAME", help_behavior_hint="")]  # noqa: UP045
+_Pattern = Annotated[Optional[str], arg(metavar="PATTERN", help_behavior_hint="")]  # noqa: UP045
 
 
 def add(
@@ -42,11 +43,13 @@ def add(
         raise UsageError(f"nothing was named to add to {index}: name folders, files, shapes or furniture")
     if Path(index).is_file():
         raise UsageError(f"{index} is a file, and an index is a folder: choose another name")
+    from geocaps.data import EMBEDDED, load
+
     found = _opened(index, weights)
-    with progress_bar("adding") as advance:
-        report = found.add(
-            [_source(one) for one in sources], class_name=class_name, drop_invalid=drop_invalid, on_object=advance
-        )
+    # A folder of the name of an embedded set is ./shapes.
+    named = [load(name) if name in EMBEDDED else name for name in sources]
+    with output.progress_bar("adding") as advance:
+        report = found.add(named, class_name=class_name, drop_invalid=drop_invalid, on_object=advance)
     if report.skipped and not report.added and not report.known:
         name, reason = report.skipped[0].name, report.skipped[0].reason
         first = reason if name in reason else f"{name}: {reason}"
@@ -60,7 +63,7 @@ def add(
 
 def search(
     index: _Index,
-    query: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUERY")],
+    query: Annotated[str, Positional, arg(metavar="QUERY")],
     k: int = 10,
     rerank: int = 20,
     class_name: _Class = None,
@@ -96,7 +99,14 @@ def search(
     )
     if out is not None:
         write_whole(out, result.png())
-    hits = [_record(hit) for hit in result]
+    hits = [
+        {
+            **output.record(hit, "name", "path"),
+            "class": hit.class_name,
+            **output.record(hit, "distance", "chamfer", "matrix", "pose", "scale", "id"),
+        }
+        for hit in result
+    ]
     record = {"index": index, "query": query, "dropped": result.dropped, "hits": hits, "out": out}
     show(json, record, [repr(result), *([] if out is None else [f"wrote {out}"])])
 
@@ -106,9 +116,7 @@ def info(index: _Index, json: Json = False) -> None:
 
     Example: geocaps index info shapes.lance
     """
-    from geocaps.index import Index
-
-    found = Index(index).info()
+    found = _opened(index).info()
     show(json, found, [repr(found)])
 
 
@@ -128,39 +136,16 @@ def remove(
         path: Objects whose whole path matches a pattern with * and ?.
         id: Objects with these ids, as in the JSON of a search.
     """
-    from geocaps.index import Index
-
     if class_name is None and path is None and not id:
         raise UsageError("say what to remove: --class, --path or --id")
-    found = Index(index)
+    found = _opened(index)
     removed = found.remove(class_name=class_name, path=path, ids=id or None)
     record = {"index": index, "removed": removed, "objects": len(found)}
     show(json, record, [f"{index}: {removed} removed, {len(found)} left"])
 
 
-def _opened(index: str, weights: Path | None) -> Index:
+def _opened(index: str, weights: Path | None = None) -> Index:
     from geocaps.apps.encode import load
     from geocaps.index import Index
 
     return Index(index, None if weights is None else load(weights))
-
-
-def _source(name: str) -> Any:
-    """A path, or the embedded set of that name (a folder of that name is ./shapes)."""
-    from geocaps.data import EMBEDDED, load
-
-    return load(name) if name in EMBEDDED else name
-
-
-def _record(hit: Hit) -> dict[str, Any]:
-    return {
-        "name": hit.name,
-        "path": hit.path,
-        "class": hit.class_name,
-        "distance": hit.distance,
-        "chamfer": hit.chamfer,
-        "matrix": hit.matrix,
-        **pose_record(hit.pose),
-        "scale": hit.scale,
-        "id": hit.id,
-    }

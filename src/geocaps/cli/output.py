@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -27,7 +27,7 @@ OutFolder = Annotated[Optional[Path], arg(metavar="DIR", help_behavior_hint="")]
 _WEIGHTS = "Checkpoint folder (default: the weights that ship with the package)."
 Weights = Annotated[Optional[Path], arg(metavar="FOLDER", help=_WEIGHTS, help_behavior_hint="")]  # noqa: UP045
 Flag = Annotated[bool, FlagCreatePairsOff]
-Json = Annotated[bool, FlagCreatePairsOff, arg(help="One JSON object on standard output.")]
+Json = Annotated[bool, FlagCreatePairsOff, arg(help="Print one JSON object on standard output.")]
 _DROP_INVALID = "Leave out points that are NaN or infinite; otherwise they are refused, except in PCD files."
 DropInvalid = Annotated[bool, FlagCreatePairsOff, arg(help=_DROP_INVALID)]
 Sources = Annotated[tuple[str, ...], Positional, arg(metavar="SOURCE ...", help_behavior_hint="(required)")]
@@ -84,9 +84,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def pose_record(pose: Any) -> dict[str, Any]:
-    """The entries of a pose in JSON."""
-    return {"translation": pose.translation, "wxyz": pose.wxyz}
+def record(found: Any, *names: str) -> dict[str, Any]:
+    """Attributes for JSON; a pose becomes its translation and its quaternion."""
+    entries: dict[str, Any] = {}
+    for name in names:
+        value = getattr(found, name)
+        entries |= {"translation": value.translation, "wxyz": value.wxyz} if name == "pose" else {name: value}
+    return entries
 
 
 # ── tables and progress, by rich ──────────────────────────────────────────────────────────────────────────────────────
@@ -121,10 +125,8 @@ def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-@contextmanager
-def spinner(doing: str) -> Iterator[None]:
-    with _console(sys.stderr).status(doing):
-        yield
+def spinner(doing: str) -> AbstractContextManager[Any]:
+    return _console(sys.stderr).status(doing)
 
 
 def _console(file: Any) -> Console:

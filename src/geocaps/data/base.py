@@ -7,8 +7,8 @@ import math
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from geocaps.errors import DatasetError
 SPLIT_NAMES = ("train", "val", "test")
 NO_SPLIT = -1
 UNLABELLED = -1
-MEMORY_LIMIT = 2**30
-"""Compressed arrays up to this many bytes are read into memory; larger ones go through a temporary file."""
+MEMORY_LIMIT = 2**30  # bytes of a compressed array that is read into memory; larger ones go through a temporary file
 _MOST_CLASSES = 100_000
 
 
@@ -89,7 +88,21 @@ class PointDataset(ABC):
 
     def subset(self, indices: Sequence[int] | Int[np.ndarray, "k"]) -> PointDataset:
         """The objects at these places, in this order; classes keep their numbers."""
-        return Subset(self, np.asarray(indices, dtype=np.int64).reshape(-1))
+        indices = np.asarray(indices, dtype=np.int64).reshape(-1)
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
+            raise DatasetError(
+                f"{self.name} has {len(self)} objects, so a subset takes places 0 to {len(self) - 1}; "
+                f"got {indices.min()} to {indices.max()}"
+            )
+        return Selection(
+            [(self, index) for index in indices.tolist()],
+            name=self.name,
+            class_names=self.class_names,
+            labels=self.labels[indices],
+            object_ids=[self.object_ids[index] for index in indices.tolist()],
+            split_codes=self.split_codes[indices],
+            fingerprint=fingerprint_of(self.fingerprint, indices.tobytes()),
+        )
 
     def of_classes(self, names: Iterable[str]) -> PointDataset:
         """The objects of these classes, in their order; classes keep their numbers."""
@@ -111,87 +124,49 @@ class PointDataset(ABC):
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that have objects."""
-        present = set(np.unique(self.split_codes).tolist())
-        return tuple(name for code, name in enumerate(SPLIT_NAMES) if code in present)
+        return tuple(name for code, name in enumerate(SPLIT_NAMES) if (self.split_codes == code).any())
 
 
-class _Combined(PointDataset):
-    """Objects of other sets."""
+class Selection(PointDataset):
+    """Objects of other data sets, each known by its set and its index there."""
 
-    @abstractmethod
-    def _locate(self, index: int) -> tuple[PointDataset, int]:
-        """The set that holds the object, and its place there."""
+    def __init__(self, found: Sequence[tuple[PointDataset, int]], **description: Any) -> None:
+        super().__init__(**description)
+        self._found = found
 
     def points(self, index: int) -> Float[Tensor, "n 3"]:
-        one, place = self._locate(index)
+        one, place = self._found[index]
         return one.points(place)
 
     def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
-        one, place = self._locate(index)
+        one, place = self._found[index]
         return one.part_labels(place)
 
     def samplings(
         self, index: int, count: int, views: int, generator: torch.Generator
     ) -> Float[Tensor, "views count 3"]:
-        one, place = self._locate(index)
+        one, place = self._found[index]
         return one.samplings(place, count, views, generator)
 
     def digest(self, index: int) -> bytes:
-        one, place = self._locate(index)
+        one, place = self._found[index]
         return one.digest(place)
 
 
-class Subset(_Combined):
-    """Some objects of another set."""
-
-    def __init__(self, whole: PointDataset, indices: Int64[np.ndarray, "k"]) -> None:
-        if len(indices) and (indices.min() < 0 or indices.max() >= len(whole)):
-            raise DatasetError(
-                f"{whole.name} has {len(whole)} objects, so a subset takes places 0 to {len(whole) - 1}; "
-                f"got {indices.min()} to {indices.max()}"
-            )
-        super().__init__(
-            name=whole.name,
-            class_names=whole.class_names,
-            labels=whole.labels[indices],
-            object_ids=[whole.object_ids[index] for index in indices],
-            split_codes=whole.split_codes[indices],
-            fingerprint=fingerprint_of(whole.fingerprint, indices.tobytes()),
-        )
-        self._whole = whole
-        self._indices = indices
-
-    def _locate(self, index: int) -> tuple[PointDataset, int]:
-        return self._whole, int(self._indices[index])
-
-
-class Concatenation(_Combined):
-    """Several sets, one after the other; classes of the same name become one class."""
-
-    def __init__(self, sets: Sequence[PointDataset], name: str) -> None:
-        class_names = tuple(dict.fromkeys(class_name for one in sets for class_name in one.class_names))
-        super().__init__(
-            name=name,
-            class_names=class_names,
-            labels=np.concatenate([_renumbered(one, class_names) for one in sets]),
-            object_ids=[object_id for one in sets for object_id in one.object_ids],
-            split_codes=np.concatenate([one.split_codes for one in sets]),
-            fingerprint=fingerprint_of(*(one.fingerprint for one in sets)),
-        )
-        self._sets = tuple(sets)
-        self._starts = np.cumsum([0, *(len(one) for one in sets)])
-
-    def _locate(self, index: int) -> tuple[PointDataset, int]:
-        place = range(len(self))[index]
-        which = int(np.searchsorted(self._starts, place, side="right")) - 1
-        return self._sets[which], place - int(self._starts[which])
-
-
-def concat(datasets: Sequence[PointDataset]) -> PointDataset:
+def concat(datasets: Sequence[PointDataset], name: str | None = None) -> PointDataset:
     """Several sets as one, in their order; classes of the same name become one class."""
     if not datasets:
         raise DatasetError("concat needs at least one data set, got none")
-    return Concatenation(datasets, " + ".join(one.name for one in datasets))
+    class_names = tuple(dict.fromkeys(class_name for one in datasets for class_name in one.class_names))
+    return Selection(
+        [(one, place) for one in datasets for place in range(len(one))],
+        name=name or " + ".join(one.name for one in datasets),
+        class_names=class_names,
+        labels=np.concatenate([_renumbered(one, class_names) for one in datasets]),
+        object_ids=[object_id for one in datasets for object_id in one.object_ids],
+        split_codes=np.concatenate([one.split_codes for one in datasets]),
+        fingerprint=fingerprint_of(*(one.fingerprint for one in datasets)),
+    )
 
 
 def draw_indices(stored: int, count: int, views: int, generator: torch.Generator) -> Int64[Tensor, "views count"]:
@@ -212,6 +187,14 @@ def fingerprint_of(*contents: str | bytes) -> str:
         whole.update(len(data).to_bytes(8, "little"))
         whole.update(data)
     return whole.hexdigest()[:32]
+
+
+def hashed(path: Path, whole: Any) -> str:
+    """The hexadecimal digest of a file's bytes, read in blocks into a hash of ``hashlib``."""
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            whole.update(block)
+    return whole.hexdigest()
 
 
 def _renumbered(one: PointDataset, class_names: tuple[str, ...]) -> Int64[np.ndarray, "m"]:
@@ -243,54 +226,58 @@ class ArrayDataset(PointDataset):
         return None if self._part_labels is None else torch.from_numpy(self._part_labels[index].astype(np.int64))
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What a file says about its objects, before it is checked; None stands for a column that is not there."""
-
-    points: np.ndarray
-    scale: np.ndarray | None = None
-    labels: np.ndarray | None = None
-    class_names: np.ndarray | None = None
-    object_ids: np.ndarray | None = None
-    split: np.ndarray | None = None
-    split_names: np.ndarray | None = None
-    part_labels: np.ndarray | None = None
+Columns = Mapping[str, np.ndarray]
+"""What a file says about its objects, before it is checked: points, and perhaps a scale, labels and the like."""
 
 
 def checked_dataset(where: str, name: str, columns: Columns, fingerprint: str, *, strict: bool = True) -> ArrayDataset:
-    """A data set from the columns of a file, or a DatasetError that says which column is wrong, and how.
+    """A data set from the columns of a file, or a DatasetError that says where, which column is wrong, and how.
 
     ``strict=False`` lets labels point outside the class names: only ``survey`` asks for this, to report them.
     """
-    points = columns.points
+    try:
+        return _checked(name, columns, fingerprint, strict)
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}") from error.__cause__
+
+
+def _checked(name: str, columns: Columns, fingerprint: str, strict: bool) -> ArrayDataset:
+    points = columns["points"]
     if points.ndim != 3 or points.shape[2] != 3:
         hint = "; a single cloud is not a data set" if points.ndim == 2 else ""
-        raise DatasetError(f"{where}: points must have the shape [objects, points, 3], got {list(points.shape)}{hint}")
+        raise DatasetError(f"points must have the shape [objects, points, 3], got {list(points.shape)}{hint}")
     count = len(points)
-    class_names = _strings(where, "class_names", columns.class_names)
+    class_names = _strings(columns, "class_names")
     if len(set(class_names)) < len(class_names):
         repeated = sorted({name for name in class_names if class_names.count(name) > 1})
-        raise DatasetError(f"{where}: class_names must differ from one another, repeated: {', '.join(repeated[:5])}")
-    labels = _labels(where, columns.labels, count)
-    if columns.class_names is None and labels.max(initial=UNLABELLED) < _MOST_CLASSES:
+        raise DatasetError(f"class_names must differ from one another, repeated: {', '.join(repeated[:5])}")
+    labels = columns.get("labels", np.full(count, UNLABELLED))
+    labels = labels[:, 0] if labels.shape == (count, 1) else labels
+    _check_column("labels", labels, (count,))
+    labels = labels.astype(np.int64)
+    if "class_names" not in columns and labels.max(initial=UNLABELLED) < _MOST_CLASSES:
         class_names = tuple(f"class_{code}" for code in range(int(labels.max(initial=UNLABELLED)) + 1))
     outside = (labels < UNLABELLED) | (labels >= len(class_names))
     if strict and outside.any():
         raise DatasetError(
-            f"{where}: {int(outside.sum())} labels are outside -1 to {len(class_names) - 1} "
+            f"{int(outside.sum())} labels are outside -1 to {len(class_names) - 1} "
             f"(there are {len(class_names)} class names), the first is {labels[outside][0]} at {np.argmax(outside)}"
         )
-    if columns.part_labels is not None:
-        _check_column(where, "part_labels", columns.part_labels, points.shape[:2])
+    if "part_labels" in columns:
+        _check_column("part_labels", columns["part_labels"], points.shape[:2])
+    scale = _scale(points, columns.get("scale"))
+    ids = _strings(columns, "object_ids") if "object_ids" in columns else [f"{index:06d}" for index in range(count)]
+    if len(ids) != count:
+        raise DatasetError(f"object_ids must have one entry for each of the {count} objects, got {len(ids)}")
     return ArrayDataset(
         points,
-        _scale(where, points, columns.scale),
-        columns.part_labels,
+        scale,
+        columns.get("part_labels"),
         name=name,
         class_names=class_names,
         labels=labels,
-        object_ids=_object_ids(where, columns.object_ids, count),
-        split_codes=_split_codes(where, columns, count),
+        object_ids=ids,
+        split_codes=_split_codes(columns, count),
         fingerprint=fingerprint,
     )
 
@@ -311,77 +298,53 @@ def spilled(shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[np.memmap],
     return array
 
 
-def _strings(where: str, key: str, values: np.ndarray | None) -> tuple[str, ...]:
+def _strings(columns: Columns, key: str) -> tuple[str, ...]:
     """A one-dimensional array of text as plain strings."""
-    if values is None:
-        return ()
+    values = columns.get(key, np.array([], dtype=str))
     if values.ndim != 1 or values.dtype.kind not in "US":
-        raise DatasetError(
-            f"{where}: {key} must be a one-dimensional array of strings, "
-            f"got {values.dtype} of shape {list(values.shape)}"
-        )
+        got = f"{values.dtype} of shape {list(values.shape)}"
+        raise DatasetError(f"{key} must be a one-dimensional array of strings, got {got}")
     try:
         return tuple(value.decode("utf-8") if isinstance(value, bytes) else str(value) for value in values.tolist())
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{where}: {key} has text that is not UTF-8") from error
+        raise DatasetError(f"{key} has text that is not UTF-8") from error
 
 
-def _scale(where: str, points: np.ndarray, scale: np.ndarray | None) -> float | None:
+def _scale(points: np.ndarray, scale: np.ndarray | None) -> float | None:
     if points.dtype.kind != "f" and points.dtype.str[1:] != "i2":
-        raise DatasetError(f"{where}: points must be float16, float32, float64 or int16, got {points.dtype}")
+        raise DatasetError(f"points must be float16, float32, float64 or int16, got {points.dtype}")
     if scale is None:
         if points.dtype.kind == "f":
             return None
-        raise DatasetError(
-            f"{where}: int16 points need a scale beside them (value x scale = coordinate); there is none"
-        )
+        raise DatasetError("int16 points need a scale beside them (value x scale = coordinate); there is none")
     if scale.size != 1 or scale.dtype.kind not in "fiu":
-        raise DatasetError(f"{where}: scale must be one number, got {scale.dtype} of shape {list(scale.shape)}")
+        raise DatasetError(f"scale must be one number, got {scale.dtype} of shape {list(scale.shape)}")
     value = float(scale.reshape(()))
     if not (np.isfinite(value) and value > 0):
-        raise DatasetError(f"{where}: scale must be positive and finite, got {value}")
+        raise DatasetError(f"scale must be positive and finite, got {value}")
     return value
 
 
-def _labels(where: str, labels: np.ndarray | None, count: int) -> np.ndarray:
-    if labels is None:
-        return np.full(count, UNLABELLED, dtype=np.int64)
-    if labels.shape == (count, 1):
-        labels = labels[:, 0]
-    _check_column(where, "labels", labels, (count,))
-    return labels.astype(np.int64)
-
-
-def _object_ids(where: str, object_ids: np.ndarray | None, count: int) -> Sequence[str]:
-    if object_ids is None:
-        return [f"{index:06d}" for index in range(count)]
-    ids = _strings(where, "object_ids", object_ids)
-    if len(ids) != count:
-        raise DatasetError(f"{where}: object_ids must have one entry for each of the {count} objects, got {len(ids)}")
-    return ids
-
-
-def _split_codes(where: str, columns: Columns, count: int) -> np.ndarray:
-    if columns.split is None:
+def _split_codes(columns: Columns, count: int) -> np.ndarray:
+    split = columns.get("split")
+    if split is None:
         return np.full(count, NO_SPLIT, dtype=np.int64)
-    _check_column(where, "split", columns.split, (count,))
-    names = _strings(where, "split_names", columns.split_names) or SPLIT_NAMES
+    _check_column("split", split, (count,))
+    names = _strings(columns, "split_names") or SPLIT_NAMES
     unknown = [name for name in names if name not in SPLIT_NAMES]
     if unknown:
-        raise DatasetError(f"{where}: split_names must be among {', '.join(SPLIT_NAMES)}; got {', '.join(unknown)}")
-    codes = columns.split.astype(np.int64)
+        raise DatasetError(f"split_names must be among {', '.join(SPLIT_NAMES)}; got {', '.join(unknown)}")
+    codes = split.astype(np.int64)
     outside = (codes < NO_SPLIT) | (codes >= len(names))
     if outside.any():
-        raise DatasetError(
-            f"{where}: split must be 0 to {len(names) - 1} ({', '.join(names)}) or -1, got {codes[outside][0]}"
-        )
+        raise DatasetError(f"split must be 0 to {len(names) - 1} ({', '.join(names)}) or -1, got {codes[outside][0]}")
     numbers = np.array([*(SPLIT_NAMES.index(name) for name in names), NO_SPLIT], dtype=np.int64)
     return numbers[codes]
 
 
-def _check_column(where: str, key: str, column: np.ndarray, shape: tuple[int, ...]) -> None:
+def _check_column(key: str, column: np.ndarray, shape: tuple[int, ...]) -> None:
     if column.shape != shape or column.dtype.kind not in "iu":
         raise DatasetError(
-            f"{where}: {key} must be whole numbers of shape {list(shape)} (one per "
+            f"{key} must be whole numbers of shape {list(shape)} (one per "
             f"{'object' if len(shape) == 1 else 'point'}), got {column.dtype} of shape {list(column.shape)}"
         )

@@ -5,14 +5,20 @@ Functions that select points return the kept indices too, so that labels and nor
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
 from geocaps.errors import InvalidInputError
 
 Points = Float[Tensor, "n 3"]
 Selection = tuple[Float[Tensor, "m 3"], Int[Tensor, "m"]]
+
+FLIP = 100.0
+"""Radius of the sphere of :func:`visible_from` in units of the farthest point's distance. With 1,000 to 2,000 points, a
+smaller one hides points in corners that can be seen; a larger one lets the back of a plate shine through."""
 
 
 def gaussian_noise(points: Points, std: float, generator: torch.Generator) -> Points:
@@ -27,25 +33,67 @@ def outliers(points: Points, share: float, generator: torch.Generator) -> tuple[
 
     The ball is centred on the mean and reaches to the farthest point. The replaced indices are returned too.
     """
-    _check_points(points)
-    _check_range("share", share, 0.0, 1.0)
-    replaced = torch.randperm(len(points), generator=generator)[: round(share * len(points))].sort().values
+    replaced = _drawn(points, share, generator)
     centre = points.mean(dim=0)
     radius = (points - centre).norm(dim=1).max()
     directions = torch.randn((len(replaced), 3), generator=generator, dtype=points.dtype)
     directions = directions / directions.norm(dim=1, keepdim=True).clamp_min(torch.finfo(points.dtype).tiny)
     depth = torch.rand((len(replaced), 1), generator=generator, dtype=points.dtype) ** (1 / 3)
-    result = points.clone()
-    result[replaced] = centre + radius * depth * directions
-    return result, replaced
+    return points.index_put((replaced,), centre + radius * depth * directions), replaced
+
+
+def stray_points(
+    points: Points, share: float, half_side: float, generator: torch.Generator
+) -> tuple[Points, Int[Tensor, "replaced"]]:
+    """The share of the points (rounded) replaced by uniform points of a cube about the origin; the count stays.
+
+    The cube is [-half_side, half_side]³, wherever the cloud is. The replaced indices are returned too.
+    """
+    replaced = _drawn(points, share, generator)
+    _check_range("half_side", half_side, 0.0, math.inf)
+    uniform = torch.rand((len(replaced), 3), generator=generator, dtype=points.dtype)
+    return points.index_put((replaced,), half_side * (2 * uniform - 1)), replaced
 
 
 def crop_half_space(points: Points, keep: float, generator: torch.Generator) -> Selection:
     """What lies on one side of a plane of random direction, placed so that the share `keep` (rounded) remains."""
     _check_points(points)
-    count = _kept_count(points, keep)
+    if not 0.0 < keep <= 1.0:
+        raise InvalidInputError(f"keep must be a share in (0, 1], but it is {keep}.")
+    count = max(1, round(keep * len(points)))
     along = points.to(torch.float64) @ _direction(generator)
     kept = along.argsort(stable=True)[:count].sort().values
+    return points[kept], kept
+
+
+def visible_from(points: Points, direction: Float[Tensor, "3"] | torch.Generator, distance: float = 4.0) -> Selection:
+    """What a viewer sees who stands ``distance`` radii from the mean, in a given or a random direction.
+
+    Hidden point removal (Katz, Tal and Basri 2007): every point is mirrored outwards at a large sphere about the
+    viewer; those on the convex hull of the mirrored points and the viewer are visible. Copies of a point share its
+    fate. Nearer than about 3 radii, the far side of a cloud of 1,000 points is seen between the points of the near one.
+    """
+    _check_points(points)
+    if not distance > 1:
+        raise InvalidInputError(f"distance must be more than 1, the cloud's own radius, but it is {distance}.")
+    towards = (_direction(direction) if isinstance(direction, torch.Generator) else direction).double().numpy()
+    length = np.linalg.norm(towards)
+    if not (length > 0 and np.isfinite(length)):
+        raise InvalidInputError(f"direction must be a vector that is not zero, but it is {towards.tolist()}.")
+    places, copies = np.unique(points.double().numpy(), axis=0, return_inverse=True)
+    offset = places - points.double().numpy().mean(axis=0)
+    radius = np.linalg.norm(offset, axis=1).max()
+    sight = offset - distance * radius * towards / length
+    depth = np.linalg.norm(sight, axis=1, keepdims=True)
+    if radius > 0:
+        sight *= 2 * FLIP * depth.max() / depth - 1
+    visible = np.zeros(len(places), dtype=bool)
+    try:
+        corners = ConvexHull(np.concatenate([sight, np.zeros((1, 3))])).vertices
+        visible[corners[corners < len(places)]] = True
+    except QhullError:  # fewer than three points, or all in one plane with the viewer: nothing hides anything
+        visible[:] = True
+    kept = torch.from_numpy(np.flatnonzero(visible[copies.reshape(-1)]))
     return points[kept], kept
 
 
@@ -63,18 +111,19 @@ def vary_density(points: Points, generator: torch.Generator, strength: float = 4
     return points[kept], kept
 
 
+def _drawn(points: Points, share: float, generator: torch.Generator) -> Int[Tensor, "drawn"]:
+    """The indices of a share (rounded) of the points, in their order."""
+    _check_points(points)
+    _check_range("share", share, 0.0, 1.0)
+    return torch.randperm(len(points), generator=generator)[: round(share * len(points))].sort().values
+
+
 def _direction(generator: torch.Generator) -> Float[Tensor, "3"]:
     """Uniform on the unit sphere."""
     height, turn = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     height, turn = 2 * height - 1, 2 * math.pi * turn
     wide = math.sqrt(max(0.0, 1 - height * height))
     return torch.tensor([wide * math.cos(turn), wide * math.sin(turn), height], dtype=torch.float64)
-
-
-def _kept_count(points: Tensor, keep: float) -> int:
-    if not 0.0 < keep <= 1.0:
-        raise InvalidInputError(f"keep must be a share in (0, 1], but it is {keep}.")
-    return max(1, round(keep * len(points)))
 
 
 def _check_points(points: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Downloads of public data sets: resumable, checked, and never half in place.
 
-A file is fetched to ``<name>.part`` (a later call resumes), checked, then renamed. Its SHA-256 is kept
-beside it, so that a file of which no checksum is published is at least the same the second time.
+A file is fetched to ``<name>.part`` (a later call resumes), checked, then renamed. Its SHA-256 is kept beside it, so
+that a file without a published checksum is at least known to be the same the next time.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from geocaps.atomic import written_whole
+from geocaps.data.base import hashed
 from geocaps.errors import DatasetError, UsageError
 
 TIMEOUT_SECONDS = 60
 BLOCK = 2**18
 MOST_FILES = 1_000_000
 MOST_RATIO = 100
-RATIO_MATTERS_ABOVE = 2**28
-"""A bomb is recognised by its ratio, but small files of zeros (a sparse grid) may honestly shrink a lot."""
+RATIO_MATTERS_ABOVE = 2**28  # bytes: a bomb shows by its ratio, but a small sparse grid may honestly shrink a lot
 SIGNATURES = {".zip": b"PK", ".npz": b"PK", ".h5": b"\x89HDF", ".hdf5": b"\x89HDF"}
 
 Progress = Callable[[int, int | None], None]
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """What came of a download. ``path`` is what ``load`` takes; ``checked_against`` says what vouches for the bytes."""
+    """Result of a download. ``path`` is what ``load`` takes; ``checked_against`` says what vouches for the bytes."""
 
     path: Path
     archive: Path
@@ -80,7 +80,7 @@ def download(
 ) -> Downloaded:
     """Fetch a known data set, or with ``url`` any other, into ``folder``; a zip is unpacked to ``folder/name``.
 
-    ``on_bytes(done, of)`` is told of progress. A wrong checksum raises a DatasetError and leaves nothing in place.
+    ``on_bytes(done, of)`` is called with the progress. With a wrong checksum nothing is left in place (DatasetError).
     """
     source = _source(name, url)
     address = url or source.url
@@ -106,11 +106,10 @@ def download(
             if is_new and not any(folder.iterdir()):
                 folder.rmdir()
             raise
-        _check_kind(part, target.suffix.lower(), address)
-        _check(part, checksum, address)
-    elif checksum is not None and _hash(target, checksum.split(":")[0]) != checksum.split(":")[1]:
+        _check(part, target.suffix.lower(), checksum, address)
+    elif checksum is not None and hashed(target, hashlib.new(checksum.split(":")[0])) != checksum.split(":")[1]:
         raise DatasetError(f"{target} exists but is not the file of {checksum}; move it away and download again")
-    digest = _hash(part if fetched else target, "sha256")
+    digest = hashed(part if fetched else target, hashlib.sha256())
     _write_beside(record, f"{digest}  {target.name}\n")
     if fetched:
         os.replace(part, target)
@@ -119,30 +118,30 @@ def download(
     unpacked = folder / name
     if not unpacked.exists():
         extract_zip(target, unpacked)
-    return Downloaded(_inner(unpacked), target, digest, against, fetched)
+    # An archive often has a single folder at its top: that is the data set.
+    entries = [entry for entry in unpacked.iterdir() if not entry.name.startswith((".", "__"))]
+    place = entries[0] if len(entries) == 1 and entries[0].is_dir() else unpacked
+    return Downloaded(place, target, digest, against, fetched)
 
 
 def _source(name: str, url: str | None) -> Source:
     known = sources()
-    if url is not None:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"{url}: only http and https addresses can be downloaded")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            raise UsageError(f"{name!r}: a name is made of letters, digits, '_', '-' and '.', and becomes a folder")
-        filename = urllib.parse.unquote(urllib.parse.urlsplit(url).path).rsplit("/", 1)[-1]
-        if (
-            not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_. -]*", filename)
-            or Path(filename).suffix.lower() not in SIGNATURES
-        ):
-            if name not in known:
-                raise UsageError(f"{url}: the address must end in a file name with one of {', '.join(SIGNATURES)}")
-            filename = known[name].filename
+    if url is None:
         if name not in known:
-            return Source(name, name, "as its owner says", url, url, filename, None, "none is known", "")
-        return Source(**{**vars(known[name]), "filename": filename})
-    if name not in known:
-        raise UsageError(f"{name!r} is not a known data set; known are {', '.join(known)}; any other needs --url")
-    return known[name]
+            raise UsageError(f"{name!r} is not a known data set; known are {', '.join(known)}; any other needs --url")
+        return known[name]
+    address = urllib.parse.urlsplit(url)
+    if address.scheme not in ("http", "https"):
+        raise UsageError(f"{url}: only http and https addresses can be downloaded")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise UsageError(f"{name!r}: a name is made of letters, digits, '_', '-' and '.', and becomes a folder")
+    filename = urllib.parse.unquote(address.path).rsplit("/", 1)[-1]
+    named = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_. -]*", filename) and Path(filename).suffix.lower() in SIGNATURES
+    if name in known:
+        return replace(known[name], filename=filename) if named else known[name]
+    if not named:
+        raise UsageError(f"{url}: the address must end in a file name with one of {', '.join(SIGNATURES)}")
+    return Source(name, name, "as its owner says", url, url, filename, None, "none is known", "")
 
 
 def _expected(source: Source, url: str | None, sha256: str | None) -> str | None:
@@ -166,8 +165,15 @@ def _fetch(url: str, part: Path, on_bytes: Progress | None) -> None:
             have = have if reply.status == 206 else 0
             length = reply.headers.get("Content-Length")
             total = have + int(length) if length and length.isdigit() else None
-            _check_range(reply, have, url)
-            _check_space(part, have, total)
+            if have and not reply.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise DatasetError(
+                    f"{url}: the server sent another range than asked for; delete the .part file and re-run"
+                )
+            needed, free = (total or 0) - have, shutil.disk_usage(part.parent).free
+            if needed > free:
+                raise DatasetError(
+                    f"{part.parent} has {free} bytes free, but {needed} are needed; choose another folder"
+                )
             _remember_tag(tag_file, reply)
             with part.open("ab" if have else "wb") as file:
                 while block := reply.read(BLOCK):
@@ -177,7 +183,8 @@ def _fetch(url: str, part: Path, on_bytes: Progress | None) -> None:
                         on_bytes(have, total)
     except urllib.error.HTTPError as error:
         if error.code == 416:  # what is there is not a part of the file on the server
-            _forget(part, tag_file)
+            part.unlink(missing_ok=True)
+            tag_file.unlink(missing_ok=True)
             raise DatasetError(
                 f"{url}: the part that was fetched earlier does not fit; re-run to start over"
             ) from error
@@ -202,56 +209,22 @@ def _remember_tag(tag_file: Path, reply: http.client.HTTPResponse) -> None:
         tag_file.unlink(missing_ok=True)
 
 
-def _check_range(reply: http.client.HTTPResponse, have: int, url: str) -> None:
-    if have and not reply.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-        raise DatasetError(f"{url}: the server sent another range than asked for; delete the .part file and re-run")
-
-
-def _check_space(part: Path, have: int, total: int | None) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if total is not None and total - have > free:
-        raise DatasetError(f"{part.parent} has {free} bytes free, but {total - have} are needed; choose another folder")
-
-
-def _check_kind(part: Path, suffix: str, url: str) -> None:
+def _check(part: Path, suffix: str, checksum: str | None, url: str) -> None:
+    """Refuse and delete a file of the wrong kind or with the wrong checksum."""
     with part.open("rb") as file:
         start = file.read(8)
     if not start.startswith(SIGNATURES[suffix]):
-        _forget(part)
+        part.unlink()
         what = "a web page" if start.lstrip().startswith(b"<") else f"something that starts with {start!r}"
         raise DatasetError(f"{url}: expected a {suffix} file, the server sent {what}; give another --url")
-
-
-def _check(part: Path, checksum: str | None, url: str) -> None:
-    if checksum is None:
-        return
-    algorithm, expected = checksum.split(":")
-    found = _hash(part, algorithm)
+    algorithm, _, expected = (checksum or "").partition(":")
+    found = hashed(part, hashlib.new(algorithm)) if checksum else ""
     if found != expected:
-        _forget(part)
+        part.unlink()
         raise DatasetError(
             f"{url}: the {algorithm} of what came is {found}, expected {expected}; it was deleted. "
             "Re-run, and if this stays so the file has changed at its source: check it there and give --sha256"
         )
-
-
-def _hash(path: Path, algorithm: str) -> str:
-    whole = hashlib.new(algorithm)
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            whole.update(block)
-    return whole.hexdigest()
-
-
-def _inner(unpacked: Path) -> Path:
-    """An archive often has a single folder at its top: that is the data set."""
-    entries = [entry for entry in unpacked.iterdir() if not entry.name.startswith((".", "__"))]
-    return entries[0] if len(entries) == 1 and entries[0].is_dir() else unpacked
-
-
-def _forget(*paths: Path) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 def _write_beside(path: Path, text: str) -> None:

@@ -22,19 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from geocaps.data.base import (
-    MEMORY_LIMIT,
-    SPLIT_NAMES,
-    ArrayDataset,
-    Columns,
-    Concatenation,
-    PointDataset,
-    checked_dataset,
-    fingerprint_of,
-    spilled,
-)
+from geocaps.data.base import MEMORY_LIMIT, SPLIT_NAMES, PointDataset, checked_dataset, concat, fingerprint_of, spilled
 from geocaps.errors import DatasetError
-from geocaps.io.tables import Readable, npy_header, why_not_hdf5
+from geocaps.io.tables import Stream, npy_header, why_not_hdf5
 
 if TYPE_CHECKING:
     import h5py
@@ -43,6 +33,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 _POINT_KEYS = ("points", "data")  # "data" is the key of shapenet57448xyzonly.npz (3D Point Capsule Networks)
+_OTHER_KEYS = ("scale", "labels", "class_names", "object_ids", "split", "split_names", "part_labels", "keyword_class")
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError, EOFError, ValueError, KeyError, TypeError,
@@ -57,96 +48,63 @@ _PART_WORDS = ("pid", "seg", "part_labels")
 _CLASS_FILES = ("shape_names.txt", "all_object_categories.txt")
 
 
-def read_npz(path: Path, *, strict: bool = True) -> ArrayDataset:
+def read_npz(path: Path, *, strict: bool = True) -> PointDataset:
     """Open a data set file. Points stored without compression are mapped, not read."""
-    with open_npz(path) as archive:
-        point_key = next((key for key in _POINT_KEYS if key in archive), None)
-        if point_key is None:
-            found = ", ".join(archive.keys()[:10]) or "none"
-            raise DatasetError(f"{path}: a data set needs the key 'points' [objects, points, 3]; its keys are: {found}")
-        columns = Columns(
-            points=archive.array(point_key),
-            scale=archive.optional("scale"),
-            labels=archive.optional("labels"),
-            class_names=archive.optional("class_names"),
-            object_ids=archive.optional("object_ids"),
-            split=archive.optional("split"),
-            split_names=archive.optional("split_names"),
-            part_labels=archive.optional("part_labels"),
-        )
-        return checked_dataset(str(path), path.stem, columns, archive.fingerprint(), strict=strict)
-
-
-class NpzArchive:
-    """The arrays of an ``.npz``: only plain ones, no larger than the file says, never pickled."""
-
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self._path = path
-        self._archive = archive
-        arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        self._members = {info.filename.removesuffix(".npy"): info for info in arrays}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._members
-
-    def keys(self) -> list[str]:
-        return list(self._members)
-
-    def fingerprint(self) -> str:
-        """From the sizes and checksums that the archive lists, so that nothing large is read."""
-        return fingerprint_of(
-            *(f"{key}:{info.file_size}:{info.CRC:08x}" for key, info in sorted(self._members.items()))
-        )
-
-    def optional(self, key: str) -> np.ndarray | None:
-        return self.array(key) if key in self else None
-
-    def array(self, key: str) -> np.ndarray:
-        info = self._members[key]
-        with self._archive.open(info) as member:
-            shape, fortran, dtype = npy_header(member)
-            start = member.tell()
-            size = math.prod(shape) * dtype.itemsize
-            if dtype.hasobject:
-                raise DatasetError(
-                    f"{self._path}: {key} holds Python objects, which are never loaded; store plain arrays"
-                )
-            if fortran and len(shape) > 1:
-                raise DatasetError(
-                    f"{self._path}: {key} is stored in Fortran order; save numpy.ascontiguousarray of it"
-                )
-            if info.file_size != start + size:
-                raise DatasetError(
-                    f"{self._path}: {key} {list(shape)} should take {size} bytes but {info.file_size - start} are "
-                    "stored; the file is damaged, make it again"
-                )
-            if size == 0:
-                return np.zeros(shape, dtype)
-            if info.compress_type == zipfile.ZIP_STORED:
-                return np.memmap(self._path, dtype, "r", self._data_offset(info) + start, shape)
-            if size <= MEMORY_LIMIT:
-                return np.frombuffer(member.read(size), dtype).reshape(shape)
-            return spilled(shape, dtype, lambda array: _fill(array, member))
-
-    def _data_offset(self, info: zipfile.ZipInfo) -> int:
-        with self._path.open("rb") as file:
-            file.seek(info.header_offset)
-            signature, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-        offset = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-        if signature != b"PK\x03\x04" or offset + info.file_size > os.path.getsize(self._path):
-            raise DatasetError(f"{self._path}: the archive is damaged, make it again")
-        return offset
-
-
-@contextmanager
-def open_npz(path: Path) -> Iterator[NpzArchive]:
-    """The arrays of a file; whatever is wrong with the file becomes one DatasetError that names it."""
     with _reading(path, "an .npz data set"), zipfile.ZipFile(path) as archive:
-        yield NpzArchive(path, archive)
+        arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        members = {info.filename.removesuffix(".npy"): info for info in arrays}
+        point_key = next((key for key in _POINT_KEYS if key in members), None)
+        if point_key is None:
+            found = ", ".join(list(members)[:10]) or "none"
+            raise DatasetError(f"{path}: a data set needs the key 'points' [objects, points, 3]; its keys are: {found}")
+        keys = [point_key, *(key for key in _OTHER_KEYS if key in members)]
+        columns = {key: _npz_array(path, archive, key, members[key]) for key in keys}
+        columns["points"] = columns[point_key]
+        if "keyword_class" in columns and "labels" not in columns:  # of the embedded furniture: empty without a class
+            keywords = columns["keyword_class"]
+            columns["class_names"] = class_names = np.unique(keywords[keywords != ""])
+            columns["labels"] = np.where(keywords == "", -1, np.searchsorted(class_names, keywords))
+        # From the sizes and checksums that the archive lists, so that nothing large is read.
+        listed = (f"{key}:{info.file_size}:{info.CRC:08x}" for key, info in sorted(members.items()))
+        return checked_dataset(str(path), path.stem, columns, fingerprint_of(*listed), strict=strict)
+
+
+def _npz_array(path: Path, archive: zipfile.ZipFile, key: str, info: zipfile.ZipInfo) -> np.ndarray:
+    """An array of an ``.npz``: only a plain one, no larger than the file says, never pickled."""
+    with archive.open(info) as member:
+        shape, fortran, dtype = npy_header(member)
+        start, size, wrong = member.tell(), math.prod(shape) * dtype.itemsize, ""
+        if dtype.hasobject:
+            wrong = "holds Python objects, which are never loaded; store plain arrays"
+        elif fortran and len(shape) > 1:
+            wrong = "is stored in Fortran order; save numpy.ascontiguousarray of it"
+        elif info.file_size != start + size:
+            stored = f"{size} bytes but {info.file_size - start} are stored"
+            wrong = f"{list(shape)} should take {stored}; the file is damaged, make it again"
+        if wrong:
+            raise DatasetError(f"{path}: {key} {wrong}")
+        if size == 0:
+            return np.zeros(shape, dtype)
+        if info.compress_type == zipfile.ZIP_STORED:
+            return np.memmap(path, dtype, "r", _data_offset(path, info) + start, shape)
+        if size <= MEMORY_LIMIT:
+            return np.frombuffer(member.read(size), dtype).reshape(shape)
+        return spilled(shape, dtype, lambda array: _fill(array, member))
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        signature, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    offset = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+    if signature != b"PK\x03\x04" or offset + info.file_size > os.path.getsize(path):
+        raise DatasetError(f"{path}: the archive is damaged, make it again")
+    return offset
 
 
 @contextmanager
 def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Whatever is wrong with the file becomes one DatasetError that names it."""
     try:
         yield
     except DatasetError:
@@ -170,7 +128,7 @@ def damaged_members(path: Path) -> list[str]:
     return damaged
 
 
-def _fill(array: np.memmap, member: Readable) -> None:
+def _fill(array: np.memmap, member: Stream) -> None:
     target = array.reshape(-1).view(np.uint8)
     position = 0
     while block := member.read(2**24):
@@ -182,23 +140,18 @@ def _fill(array: np.memmap, member: Readable) -> None:
 
 
 def read_hdf5(path: Path, *, strict: bool = True) -> PointDataset:
-    """One HDF5 file; its class names come from a ``shape_names.txt`` beside it, when there is one."""
-    names = _class_names_beside(path.parent)
-    return _joined(path, _read_file(path, _split_of(path.stem), names, strict))
+    """An HDF5 file, or a folder with list files (``train_files.txt`` ...) or with HDF5 files named after splits.
 
-
-def read_hdf5_folder(folder: Path, *, strict: bool = True) -> PointDataset:
-    """A folder with list files (``train_files.txt``, ``test_files.txt`` ...), or with HDF5 files named after splits."""
-    names = _class_names_beside(folder)
-    sets: list[PointDataset] = []
-    for path, split in _files_of(folder):
-        sets.extend(_read_file(path, split, names, strict))
-    return _joined(folder, sets)
-
-
-def is_hdf5_folder(folder: Path) -> bool:
-    """Whether the folder itself (not its sub-folders) holds HDF5 files."""
-    return any(entry.suffix.lower() in HDF5_SUFFIXES and entry.is_file() for entry in folder.iterdir())
+    Class names come from a ``shape_names.txt`` beside the files, when there is one.
+    """
+    files = _files_of(path) if path.is_dir() else [(path, _split_of(path.stem))]
+    names = _class_names_beside(path if path.is_dir() else path.parent)
+    sets = [one for file, split in files for one in _read_file(file, split, names, strict)]
+    if not sets:
+        raise DatasetError(
+            f"{path}: no point clouds found; expected an array [objects, points, 3] named 'data', or one per split"
+        )
+    return concat(sets, path.stem)
 
 
 def _split_of(text: str) -> str | None:
@@ -223,11 +176,7 @@ def _files_of(folder: Path) -> list[tuple[Path, str | None]]:
 
 def _listed(listing: Path) -> Iterator[Path]:
     """The lists name files with the folder they once lay in; they lie beside the list."""
-    try:
-        lines = listing.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{listing}: cannot be read as a list of files ({error})") from error
-    for line in filter(None, map(str.strip, lines)):
+    for line in filter(None, map(str.strip, _read_text(listing, "a list of files").split("\n"))):
         path = listing.parent / line.replace("\\", "/").rsplit("/", 1)[-1]
         if not path.is_file():
             raise DatasetError(f"{listing} names {line}, but there is no {path}; download the data set again")
@@ -235,46 +184,33 @@ def _listed(listing: Path) -> Iterator[Path]:
 
 
 def _class_names_beside(folder: Path) -> np.ndarray | None:
-    for name in _CLASS_FILES:
-        path = folder / name
-        if path.is_file():
-            try:
-                text = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise DatasetError(f"{path}: cannot be read as a list of class names ({error})") from error
-            return np.array([line.split("\t")[0].strip() for line in text.splitlines() if line.strip()], dtype=str)
-    return None
+    path = next((folder / name for name in _CLASS_FILES if (folder / name).is_file()), None)
+    if path is None:
+        return None
+    lines = _read_text(path, "a list of class names").splitlines()
+    return np.array([line.split("\t")[0].strip() for line in lines if line.strip()], dtype=str)
 
 
-def _joined(path: Path, sets: list[PointDataset]) -> PointDataset:
-    if not sets:
-        raise DatasetError(
-            f"{path}: no point clouds found; expected an array [objects, points, 3] named 'data', or one per split"
-        )
-    return Concatenation(sets, path.stem)
+def _read_text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path}: cannot be read as {what} ({error})") from error
 
 
 def _read_file(path: Path, split: str | None, class_names: np.ndarray | None, strict: bool) -> list[PointDataset]:
     import h5py  # slow to import
 
+    def holds_points(item: h5py.HLObject) -> bool:
+        if not isinstance(item, h5py.Dataset) or item.ndim != 3 or item.shape[2] != 3 or item.dtype.kind not in "fi":
+            return False
+        return not _NOT_POINTS & set(_words(item.name))
+
     with _reading(path, "HDF5"), h5py.File(path, "r") as file:
         found: list[h5py.Dataset] = []
-        file.visititems(lambda _, item: found.append(item) if _holds_points(item) else None)
-        return [
-            _read_points(path, item, split, class_names, strict) for item in sorted(found, key=lambda one: one.name)
-        ]
-
-
-def _holds_points(item: h5py.HLObject) -> bool:
-    import h5py
-
-    return (
-        isinstance(item, h5py.Dataset)
-        and item.ndim == 3
-        and item.shape[2] == 3
-        and item.dtype.kind in "fi"
-        and not _NOT_POINTS & set(_words(item.name))
-    )
+        file.visititems(lambda _, item: found.append(item) if holds_points(item) else None)
+        ordered = sorted(found, key=lambda one: one.name)
+        return [_read_points(path, item, split, class_names, strict) for item in ordered]
 
 
 def _read_points(
@@ -283,32 +219,31 @@ def _read_points(
     count = item.shape[0]
     split = _split_of(item.name) or split
     leaf = item.name.rsplit("/", 1)[-1]
-    labels = _sibling(item, _LABEL_WORDS)
-    parts = _sibling(item, _PART_WORDS)
-    scale = _sibling(item, ("scale",))
+    stored, parts, scale = (_sibling(item, words) for words in (_LABEL_WORDS, _PART_WORDS, ("scale",)))
     group_class = _class_in_path(item.name)
-    labels_array: np.ndarray | None = None if labels is None else labels[...]
+    labels = None if stored is None else stored[...]
     if labels is None and group_class is not None:
-        class_names, labels_array = np.array([group_class], dtype=str), np.zeros(count, dtype=np.int64)
+        class_names, labels = np.array([group_class], dtype=str), np.zeros(count, dtype=np.int64)
     points = _read_array(path, item)
     prefix = f"{path.stem}{item.name}" if leaf not in _POINT_WORDS else f"{path.stem}{item.name[: -len(leaf) - 1]}"
-    columns = Columns(
-        points=points,
-        scale=None if scale is None else scale[...],
-        labels=labels_array,
-        class_names=class_names if labels_array is not None else None,
-        object_ids=np.array([f"{prefix}/{index:06d}" for index in range(count)], dtype=str),
-        split=None if split is None else np.full(count, SPLIT_NAMES.index(split)),
-        part_labels=None if parts is None else _read_array(path, parts),
-    )
+    columns = {
+        "points": points,
+        "scale": None if scale is None else scale[...],
+        "labels": labels,
+        "class_names": None if labels is None else class_names,
+        "object_ids": np.array([f"{prefix}/{index:06d}" for index in range(count)], dtype=str),
+        "split": None if split is None else np.full(count, SPLIT_NAMES.index(split)),
+        "part_labels": None if parts is None else _read_array(path, parts),
+    }
+    given = {key: column for key, column in columns.items() if column is not None}
     sample = np.linspace(0, max(count - 1, 0), num=min(count, 64)).astype(int)
     fingerprint = fingerprint_of(
         str(item.shape),
         str(item.dtype),
-        b"" if labels_array is None else np.asarray(labels_array, dtype=np.int64).tobytes(),
+        b"" if labels is None else np.asarray(labels, dtype=np.int64).tobytes(),
         np.ascontiguousarray(points[sample]).tobytes(),
     )
-    return checked_dataset(f"{path}:{item.name}", path.stem, columns, fingerprint, strict=strict)
+    return checked_dataset(f"{path}:{item.name}", path.stem, given, fingerprint, strict=strict)
 
 
 def _sibling(item: h5py.Dataset, words: tuple[str, ...]) -> h5py.Dataset | None:

@@ -1,23 +1,41 @@
-"""A folder of meshes or clouds as a data set: a class per sub-folder, read on first use."""
+"""A folder of meshes or clouds: a data set, with a class per sub-folder, or packed into one ``.npz``, in parallel.
+
+A packing that was killed goes on where it was: the points of every finished file lie in ``<output>.partial``, beside
+the output. On a new run only files that have none there, or that have changed since, are sampled.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
+import warnings
+import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int16
 from torch import Tensor
 
-from geocaps.data.base import MEMORY_LIMIT, NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of
+from geocaps.atomic import WorkFolder, written_whole
+from geocaps.data.base import MEMORY_LIMIT, NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of, hashed
 from geocaps.data.files import SPLIT_WORDS
-from geocaps.errors import DatasetError, NotFiniteError
+from geocaps.errors import DatasetError, DroppedPointsWarning, NotFiniteError, Skipped, UsageError
 from geocaps.io import is_supported, load_points
+from geocaps.io.limits import MAX_POINTS
+from geocaps.io.save import check_target, write_member
+from geocaps.workers import ENDED, Workers, reason_of
+
+FORMAT = 3  # of unfinished work: raised when the same call would give other points
+INT16_STEPS = 32767
+SCALE = np.float32(1 / INT16_STEPS)
 
 
 @dataclass(frozen=True)
@@ -37,12 +55,50 @@ class Item:
 
 
 def list_items(folder: Path) -> list[Item]:
-    """Every readable file below the folder, in the order of their paths. Hidden files and links are left out.
+    """Every readable file below the folder, by path. Hidden files are left out; links to folders are not followed.
 
     ``chair/a.off`` is of the class chair; a folder named train, val or test on the way (``chair/train/a.off`` or
     ``train/chair/a.off``) is the split. A file at the top has no class.
     """
-    return sorted(_walk(folder), key=lambda item: item.object_id)
+
+    def refuse(error: OSError) -> None:
+        raise DatasetError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+
+    found = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(place, name)
+            if name.startswith(".") or not is_supported(path) or not path.is_file():
+                continue
+            relative = PurePosixPath(path.relative_to(folder).as_posix())
+            parents = relative.parts[:-1]
+            class_name = next((part for part in parents if part.lower() not in SPLIT_WORDS), None)
+            split = next((SPLIT_WORDS[part.lower()] for part in parents if part.lower() in SPLIT_WORDS), None)
+            found.append(Item(path, str(relative), class_name, split, path.stat().st_size))
+    return sorted(found, key=lambda item: item.object_id)
+
+
+def _some_items(folder: Path) -> list[Item]:
+    items = list_items(folder)
+    if not items:
+        raise DatasetError(
+            f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
+        )
+    return items
+
+
+def _columns(items: list[Item]) -> dict[str, Any]:
+    """Class names in alphabetical order, and the class, the id and the split of each file; -1 stands for none."""
+    class_names = sorted({item.class_name for item in items if item.class_name is not None})
+    numbers = {None: UNLABELLED} | {name: number for number, name in enumerate(class_names)}
+    splits = [NO_SPLIT if item.split is None else SPLIT_NAMES.index(item.split) for item in items]
+    return {
+        "labels": np.array([numbers[item.class_name] for item in items], dtype=np.int64),
+        "class_names": class_names,
+        "object_ids": [item.object_id for item in items],
+        "split_codes": np.array(splits, dtype=np.int64),
+    }
 
 
 class FolderDataset(PointDataset):
@@ -52,20 +108,9 @@ class FolderDataset(PointDataset):
     """
 
     def __init__(self, folder: Path) -> None:
-        items = list_items(folder)
-        if not items:
-            raise DatasetError(
-                f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
-            )
-        class_names = class_names_of(items)
-        super().__init__(
-            name=folder.resolve().name,
-            class_names=class_names,
-            labels=labels_of(items, class_names),
-            object_ids=[item.object_id for item in items],
-            split_codes=split_codes_of(items),
-            fingerprint=fingerprint_of(*(f"{item.object_id}:{item.size}" for item in items)),
-        )
+        items = _some_items(folder)
+        fingerprint = fingerprint_of(*(f"{item.object_id}:{item.size}" for item in items))
+        super().__init__(name=folder.resolve().name, fingerprint=fingerprint, **_columns(items))
         self._items = items
         self._kept: OrderedDict[str, Float[Tensor, "n 3"]] = OrderedDict()
         self._kept_bytes = 0
@@ -73,41 +118,16 @@ class FolderDataset(PointDataset):
     def points(self, index: int) -> Float[Tensor, "n 3"]:
         item = self._items[index]
         if item.object_id not in self._kept:
-            self._keep(item.object_id, _read(item))
+            self._kept[item.object_id] = points = _read(item)
+            self._kept_bytes += points.nbytes
+            while self._kept_bytes > MEMORY_LIMIT and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_bytes -= oldest.nbytes
         self._kept.move_to_end(item.object_id)
         return self._kept[item.object_id].clone()
 
     def digest(self, index: int) -> bytes:
-        whole = hashlib.blake2b(digest_size=16)
-        with self._items[index].path.open("rb") as file:
-            while block := file.read(2**20):
-                whole.update(block)
-        return whole.digest()
-
-    def _keep(self, object_id: str, points: Float[Tensor, "n 3"]) -> None:
-        self._kept[object_id] = points
-        self._kept_bytes += points.nbytes
-        while self._kept_bytes > MEMORY_LIMIT and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_bytes -= oldest.nbytes
-
-
-def class_names_of(items: list[Item]) -> tuple[str, ...]:
-    """The classes of the files, in alphabetical order."""
-    return tuple(sorted({item.class_name for item in items if item.class_name is not None}))
-
-
-def labels_of(items: list[Item], class_names: tuple[str, ...]) -> np.ndarray:
-    """The class of each file as a number, -1 for a file at the top."""
-    numbers = {name: number for number, name in enumerate(class_names)}
-    return np.array([numbers.get(item.class_name or "", UNLABELLED) for item in items], dtype=np.int64)
-
-
-def split_codes_of(items: list[Item]) -> np.ndarray:
-    """The split of each file as a number, -1 for none."""
-    return np.array(
-        [NO_SPLIT if item.split is None else SPLIT_NAMES.index(item.split) for item in items], dtype=np.int64
-    )
+        return bytes.fromhex(hashed(self._items[index].path, hashlib.blake2b(digest_size=16)))
 
 
 def _read(item: Item) -> Float[Tensor, "n 3"]:
@@ -124,22 +144,144 @@ def _read(item: Item) -> Float[Tensor, "n 3"]:
     return torch.from_numpy(points)
 
 
-def _walk(folder: Path) -> Iterator[Item]:
-    def refuse(error: OSError) -> None:
-        raise DatasetError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+# ── packing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            path = Path(place, name)
-            if name.startswith(".") or not is_supported(path) or not path.is_file():
-                continue
-            relative = PurePosixPath(path.relative_to(folder).as_posix())
-            parents = relative.parts[:-1]
-            yield Item(
-                path=path,
-                object_id=str(relative),
-                class_name=next((part for part in parents if part.lower() not in SPLIT_WORDS), None),
-                split=next((SPLIT_WORDS[part.lower()] for part in parents if part.lower() in SPLIT_WORDS), None),
-                size=path.stat().st_size,
+
+@dataclass(frozen=True)
+class PackReport:
+    """What ``pack`` did: ``resumed`` files were found finished by an earlier run."""
+
+    output: Path
+    objects: int
+    points: int
+    resumed: int
+    skipped: list[Skipped]
+    dropped: int
+    """Points (of meshes: vertices) that were NaN or infinite, and were left out."""
+
+
+Sampled = tuple[Int16[np.ndarray, "n 3"], int]  # the points of a file, and how many of its points were left out
+
+
+def pack(
+    folder: Path,
+    output: Path,
+    *,
+    points: int = 2048,
+    seed: int = 0,
+    workers: int | None = None,
+    drop_invalid: bool = False,
+    overwrite: bool = False,
+    on_file: Callable[[int, int], None] | None = None,
+) -> PackReport:
+    """Sample every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
+
+    Each object is centred and scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is called with the
+    progress. Files that cannot be read are skipped and reported, and so are those with points that are NaN or infinite
+    unless ``drop_invalid`` leaves these out. Without a single good file nothing is written.
+    """
+    _check_call(folder, output, points, seed, workers, overwrite)
+    items = _some_items(folder)
+    settings = [FORMAT, points, seed, str(folder.resolve()), drop_invalid]
+    with _working(output, settings, restart=overwrite) as work:
+        made_from = {item.object_id: [item.object_id, item.size, item.path.stat().st_mtime_ns] for item in items}
+        todo = [item for item in items if not work.has(made_from[item.object_id])]
+        resumed = len(items) - len(todo)
+        processes: Workers[Item, Sampled | str] = Workers(_work, (points, seed, drop_invalid), on_death=lambda _: ENDED)
+        for done, (item, outcome) in enumerate(processes.run(todo, workers), start=1):
+            arrays = {"reason": outcome} if isinstance(outcome, str) else {"points": outcome[0], "dropped": outcome[1]}
+            work.add(made_from[item.object_id], arrays)
+            if on_file is not None:
+                on_file(resumed + done, len(items))
+        kept, skipped, dropped = [], [], []
+        for item, piece in zip(items, work.pieces(made_from.values()), strict=True):
+            if "reason" in piece:
+                skipped.append(Skipped(item.object_id, str(piece["reason"]), str(item.path)))
+            else:
+                kept.append(item)
+                dropped.append(int(piece["dropped"]))
+        if not kept:
+            work.remove()
+            raise DatasetError(
+                f"{folder}: none of its {len(items)} files could be packed, so nothing is written; "
+                f"the first: {skipped[0].name}: {skipped[0].reason}"
             )
+        with work.joined(output) as place:
+            pieces = work.pieces(made_from[item.object_id] for item in kept)
+            _write(place, kept, (piece["points"] for piece in pieces), points)
+    if any(dropped):
+        said = f"{sum(dropped):,} points of {sum(map(bool, dropped)):,} files are NaN or infinite; they are left out"
+        warnings.warn(DroppedPointsWarning(said), stacklevel=2)
+    return PackReport(output, len(kept), points, resumed, skipped, sum(dropped))
+
+
+def sample_unit(path: Path, points: int, seed: int, *, drop_invalid: bool = False) -> Sampled:
+    """Points of one file, centred, scaled to the unit sphere, in steps of ``SCALE``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DroppedPointsWarning)  # the report has them all together
+        loaded = load_points(path, points, seed=seed, drop_invalid=drop_invalid)
+    cloud = np.asarray(loaded.points, dtype=np.float64)
+    if len(cloud) < points:
+        raise DatasetError(f"it has {len(cloud)} points, fewer than the {points} asked for; give a smaller --points")
+    centred = cloud - cloud.mean(0)
+    radius = float(np.linalg.norm(centred, axis=1).max())
+    if radius <= 1e-9 * max(1.0, float(np.abs(cloud).max())):
+        raise DatasetError("all its points are at one place")
+    return np.round(centred * (INT16_STEPS / radius)).astype(np.int16), loaded.dropped
+
+
+def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int | None, overwrite: bool) -> None:
+    if not folder.is_dir():
+        what = "is a file, and a folder was expected" if folder.exists() else "does not exist"
+        raise DatasetError(f"{folder} {what}: name the folder of the files to pack")
+    check_target(output, (".npz",), replaces=overwrite)
+    for name, value, least in (("points", points, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, not {value}")
+    if points > MAX_POINTS:
+        raise UsageError(f"points must be at most {MAX_POINTS:,}, not {points:,}")
+
+
+@contextmanager
+def _working(output: Path, settings: list[Any], *, restart: bool) -> Iterator[WorkFolder]:
+    """The folder of finished files; one with unfinished work of another call is refused, or emptied to ``restart``."""
+    partial = output.with_name(output.name + ".partial")
+    note, text = partial / "settings.json", json.dumps(settings)
+    try:
+        if note.is_file() and note.read_text(encoding="utf-8") != text:
+            if not restart:
+                raise UsageError(
+                    f"{partial} holds unfinished work of another call (other points, seed or folder); "
+                    "finish that call, delete the folder, or give --overwrite"
+                )
+            shutil.rmtree(partial)
+        work = WorkFolder(partial, settings)
+        with written_whole(note) as beside:
+            beside.write_text(text, encoding="utf-8")
+        yield work
+    except (OSError, zipfile.BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DatasetError(
+            f"cannot write {output} or {partial}: {reason}; what was there before is untouched"
+        ) from error
+
+
+def _work(item: Item, points: int, seed: int, drop_invalid: bool) -> Sampled | str:
+    try:
+        return sample_unit(item.path, points, (seed + item.seed) % 2**32, drop_invalid=drop_invalid)
+    except Exception as error:  # one bad file among thousands must not end the run: it is listed with its reason
+        return reason_of(error)
+
+
+def _write(place: Path, items: list[Item], rows: Iterator[Int16[np.ndarray, "n 3"]], points: int) -> None:
+    columns = _columns(items)
+    columns["class_names"] = np.array(columns["class_names"], dtype=str)
+    split_codes = columns.pop("split_codes")
+    if (split_codes >= 0).any():
+        columns |= {"split": split_codes.astype(np.int8), "split_names": SPLIT_NAMES}
+    # Stored, not deflated: then the points can be mapped (and random int16 hardly shrink).
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_STORED) as archive:
+        write_member(archive, "points", np.dtype("<i2"), (len(items), points, 3), rows)
+        for key, column in {"scale": SCALE, **columns}.items():
+            array = np.asarray(column)
+            write_member(archive, key, array.dtype, array.shape, [array])

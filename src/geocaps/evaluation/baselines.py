@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float64
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist, pdist
 
-from geocaps.apps.align.align import align
+from geocaps.apps.align import align
 from geocaps.errors import MissingExtraError, UsageError
-from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.pairs import Pair
 from geocaps.evaluation.protocols import Measured
 from geocaps.geometry.sampling import thinned
 from geocaps.geometry.se3 import Pose
@@ -197,6 +197,20 @@ def _library(name: str) -> Any:
         raise MissingExtraError(f"the baseline of {name}", "baselines") from error
 
 
+# ── completion without learning ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_mirror_image(points: Cloud) -> Cloud:
+    """A cloud and its mirror image, at a plane through its centroid that is orthogonal to one of its principal axes.
+
+    Of the three planes the one whose image lies nearest to the cloud: nothing but the cloud chooses.
+    """
+    center = points.mean(axis=0)
+    images = [points - 2 * np.outer((points - center) @ axis, axis) for axis in principal_frame(points).T]
+    tree = cKDTree(points)
+    return np.concatenate([points, min(images, key=lambda image: float((tree.query(image)[0] ** 2).mean()))])
+
+
 # ── retrieval without learning ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -304,22 +318,21 @@ def chosen_baselines(text: str) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(names)), []
 
 
-def measure_baseline(baseline: Baseline, pairs: Pairs, protocol: str, aligned: Bool[np.ndarray, "n"]) -> Measured:
-    """A baseline under a protocol of points; only the objects that are averaged over are aligned."""
-    made = [pairs.pair(index, protocol) for index in range(len(pairs))]
-    first = [pair.first.double().numpy() for pair in made]
-    second = [pair.second.double().numpy() for pair in made]
+def measure_baseline(baseline: Baseline, pairs: Sequence[Pair], aligned: Bool[np.ndarray, "n"]) -> Measured:
+    """A baseline on the pairs of a protocol of points; only the objects that are averaged over are aligned."""
+    first = [pair.first.double().numpy() for pair in pairs]
+    second = [pair.second.double().numpy() for pair in pairs]
     if baseline.describe is not None:
         gallery = [baseline.describe(points) for points in first]
         started = time.perf_counter()
         distances = baseline.compare([baseline.describe(points) for points in second], gallery)
-        return Measured(None, distances, None, 1000 * (time.perf_counter() - started) / len(made))
+        return Measured(None, distances, None, 1000 * (time.perf_counter() - started) / len(pairs))
     assert baseline.align is not None
     started = time.perf_counter()
     found = {int(index): baseline.align(first[index], second[index]) for index in np.flatnonzero(aligned)}
     milliseconds = 1000 * (time.perf_counter() - started) / len(found)
-    errors = np.full(len(made), np.nan)
+    errors = np.full(len(pairs), np.nan)
     for index, rotation in found.items():
         pose = Pose.from_rotation(torch.from_numpy(np.array(rotation)), torch.zeros(3).double())
-        errors[index] = float(pose.angle_to(made[index].turn)) / np.pi
+        errors[index] = float(pose.angle_to(pairs[index].turn)) / np.pi
     return Measured(errors, None, milliseconds, None)

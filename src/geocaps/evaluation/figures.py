@@ -12,12 +12,13 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, part_colors, to_png
+from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors, part_colors, to_png
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.data import PointDataset
+from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.pairs import evenly_chosen
-from geocaps.evaluation.protocols import alignment_scope, encode_all
+from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
@@ -45,7 +46,7 @@ def parts(evaluation: Evaluation) -> bytes:
         surface = seen.reconstruct("parts")
         colors = part_colors(len(surface.points))
         panel = grid.panel(0, column, _name(evaluation, index))
-        draw_points(panel, seen.cloud.points, colors[seen.labels], size=3.0)
+        draw_points(panel, seen.cloud.points, label_colors(seen.labels, len(colors)), size=3.0)
         draw_surfaces(grid.panel(1, column), surface.points, surface.triangles, colors)
     return grid.png()
 
@@ -211,8 +212,7 @@ def _full_turn(generator: torch.Generator) -> Pose:
 
 def _canonical(model: Model, clouds: Float[Tensor, "k n 3"]) -> Float[np.ndarray, "k n 3"]:
     """Each cloud in its canonical frame."""
-    encoded = encode_all(model, list(clouds))
-    return np.stack([one.canonical() for batch in encoded.batches for one in batch])
+    return np.stack([one.canonical() for one in encode_all(model, list(clouds)).encodings])
 
 
 def _superimpose(axes: object, clouds: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:

@@ -1,4 +1,4 @@
-"""Metrics: rotation errors, retrieval, spread of rotations, agreement of partitions, each with what chance gets.
+"""Metrics: rotation errors, frames, retrieval, spread of rotations, agreement of partitions, and what chance gets.
 
 Everything random draws from a generator of a fixed seed, so every figure repeats to the last digit.
 """
@@ -16,9 +16,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from scipy.integrate import trapezoid
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.transform import Rotation
-from torch import Tensor
+from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
+from geocaps.model.losses import late_interaction
 
 RIGHT_DEGREES = 15
 """An answer this near the other view's is right."""
@@ -48,9 +49,13 @@ def means(columns: Mapping[str, Shaped[np.ndarray, "n"]]) -> Summary:
     found: Summary = {}
     for name, column in columns.items():
         values = column.astype(np.float64)
-        found[name] = float(values.mean()) if len(values) else None
+        found[name] = _mean(values)
         found[f"{name}_ci"] = bootstrap_interval(values)
     return found
+
+
+def _mean(values: Shaped[np.ndarray, "n"]) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 # ── rotation ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -65,11 +70,12 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
     return summary
 
 
-def calibration(confidence: Float[np.ndarray, "n"], errors: Float[np.ndarray, "n"]) -> Summary:
+def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
     """How often an answer of some confidence is right, that is within 15° of the other view's.
 
     ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
-    ``reliability`` the same in ten bins: mean confidence, share right, answers.
+    ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` say of
+    how many.
     """
     right = errors * 180 <= RIGHT_DEGREES
     sure = confidence >= SURE
@@ -79,11 +85,19 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Float[np.ndarray, "n
         for at in (bins == number for number in range(10))
         if at.any()
     ]
-    return {
-        "sure": float(sure.mean()) if len(sure) else None,
-        "right_when_sure": float(right[sure].mean()) if sure.any() else None,
-        "reliability": rows,
-    }
+    shares = {"sure": _mean(sure), "right_when_sure": _mean(right[sure]), "reliability": rows}
+    return shares | {"answers": len(sure), "answers_sure": int(sure.sum())}
+
+
+def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.ndarray, "n"]) -> Summary:
+    """The same of pairs: how many have two sure answers, and how many of these are within 15° of each other.
+
+    An intact view that is rightly sure counts as wrong in :func:`calibration` where the other, damaged one is wrong and
+    said so. Here nothing is held against a pair of which either view doubts.
+    """
+    right, sure = errors * 180 <= RIGHT_DEGREES, confidence.min(axis=1) >= SURE
+    shares = {"sure_pairs": _mean(sure), "right_when_pair_sure": _mean(right[sure])}
+    return shares | {"pairs": len(sure), "pairs_sure": int(sure.sum())}
 
 
 def _share_within(angle: Any) -> Any:
@@ -116,6 +130,13 @@ def spread_degrees(rotations: Pose) -> float:
     return _spread(rotations.wxyz.double().numpy())
 
 
+def mean_angle_degrees(rotations: Pose) -> float:
+    """Mean angle between two of the rotations ``[n]``, over all pairs, in degrees; chance is 126.5°."""
+    wxyz = rotations.wxyz.double().numpy()
+    cosine = np.abs(wxyz @ wxyz.T)[np.triu_indices(len(wxyz), k=1)]
+    return float(np.degrees(2 * np.arccos(np.minimum(cosine, 1.0))).mean())
+
+
 @cache
 def chance_spread_degrees(count: int, draws: int = 200, seed: int = 0) -> float:
     """The mean :func:`spread_degrees` of so many uniform rotations, by simulation."""
@@ -129,12 +150,48 @@ def _spread(wxyz: Float[np.ndarray, "n 4"]) -> float:
     return float(np.degrees(np.sqrt(np.mean(angles**2))))
 
 
+# ── the whole object's centre and size ────────────────────────────────────────────────────────────────────────────────
+
+
+def frame_errors(
+    center: Float[np.ndarray, "n 3"],
+    radius: Float[np.ndarray, "n"],
+    true_center: Float[np.ndarray, "n 3"],
+    true_radius: Float[np.ndarray, "n"],
+) -> Float[np.ndarray, "n 2"]:
+    """How far each centre is from the true one, in true radii, and the found radius over the true one."""
+    return np.stack([np.linalg.norm(center - true_center, axis=1) / true_radius, radius / true_radius], axis=1)
+
+
+def frame_summary(errors: Float[np.ndarray, "n 2"]) -> Summary:
+    """Mean and median of the centre's error and of |radius / true radius - 1|, and the median ratio."""
+    columns = {"center": errors[:, 0], "scale_error": np.abs(errors[:, 1] - 1)}
+    found = means({f"{name}_mean": column for name, column in columns.items()})
+    found |= {f"{name}_median": float(np.median(column)) for name, column in columns.items()}
+    return found | {"scale_ratio_median": float(np.median(errors[:, 1]))}
+
+
 # ── retrieval ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def feature_distances(queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"]) -> Float[np.ndarray, "q g"]:
     """L2, computed exactly: the product form would cancel for near duplicates."""
     return torch.cdist(queries, gallery, compute_mode="donot_use_mm_for_euclid_dist").double().numpy()
+
+
+def percept_distances(
+    queries: Float[Tensor, "q j d"], gallery: Float[Tensor, "g k d"], block: int = 32
+) -> Float[np.ndarray, "q g"]:
+    """Late interaction: 1 - the mean over a query's percepts of the best cosine among the other object's.
+
+    A ``block`` of either at a time: block² · j · k cosines stay in cache, which makes it twice as quick.
+    """
+    queries, gallery = (nn.functional.normalize(percepts, dim=-1) for percepts in (queries, gallery))
+    rows = [
+        torch.cat([late_interaction(some, others) for others in gallery.split(block)], dim=1)
+        for some in queries.split(block)
+    ]
+    return 1 - torch.cat(rows).double().numpy()
 
 
 def retrieval_ranks(distances: Float[np.ndarray, "n n"]) -> Int[np.ndarray, "n"]:
@@ -194,6 +251,18 @@ def _normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
     if entropy == 0:
         return 1.0
     return max(0.0, (_entropy(rows) + _entropy(columns) - _entropy(joint.ravel())) / entropy)
+
+
+def adjusted_rand_index(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> float:
+    """Pairs of points that both labelings put together: 1 when they agree, 0 when as many as by chance."""
+    table = _contingency(first, second)
+
+    def pairs(counts: Int[np.ndarray, "*c"]) -> float:
+        return float((counts * (counts - 1)).sum()) / 2
+
+    both, one, other = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    expected, most = one * other / max(math.comb(len(first), 2), 1), (one + other) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
 
 
 def best_match_iou(table: Int[np.ndarray, "parts capsules"]) -> float:

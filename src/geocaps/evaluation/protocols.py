@@ -4,45 +4,55 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 from geocaps.apps.encode import Model
-from geocaps.apps.encoding import Encodings
 from geocaps.data import PointDataset
 from geocaps.data.synthetic import ASYMMETRIC
 from geocaps.errors import DatasetError
+from geocaps.evaluation.answers import (
+    Answers,
+    Encoded,
+    best_by_chamfer,
+    candidates,
+    encode_all,
+    model_points,
+    second_layer,
+    turned_parts,
+    user_pose,
+)
 from geocaps.evaluation.metrics import (
     Summary,
     alignment_chance,
     alignment_summary,
     calibration,
     feature_distances,
+    frame_errors,
+    frame_summary,
+    pair_calibration,
+    percept_distances,
     retrieval_chance,
     retrieval_summary,
 )
 from geocaps.evaluation.pairs import ROTATION, Pair, Pairs
-from geocaps.geometry.se3 import Pose, concatenate, normalize_quaternion, stack
-from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
-from geocaps.model.capsules import Capsules
-from geocaps.model.losses import chamfer
+from geocaps.geometry.se3 import concatenate, stack
+from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import random_stream
 from geocaps.training.stage import rotation_error
 
 PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""
-_BATCH = 64
-
-Answers = tuple[Pose, Float[Tensor, "n d"], Float[Tensor, "n"]]
-"""Pose, feature and confidence of each second cloud."""
+MODEL, SINGLE_FEATURE = "geocaps", "capsules, single feature"
+OTHER_PARTS, HALF_OF_THE_PARTS = "parts of another object", "half of the parts removed"
+"""Rows of one model: retrieval by part percepts where it has them, retrieval by the object's feature, and what is left
+when its second layer gets other parts than the object's."""
 
 
 # ── what is averaged over, and what is kept of a measurement ──────────────────────────────────────────────────────────
@@ -106,6 +116,8 @@ class Measured:
     query_milliseconds: float | None
     confidence: Float[np.ndarray, "n 2"] | None = None
     """Of the answers for the first and the second cloud; None for a method that states none."""
+    frames: Float[np.ndarray, "n 2"] | None = None
+    """Error of the whole object's centre and ratio of its radius; None for a method that finds neither."""
 
     def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
         """The figures of a table's row."""
@@ -115,7 +127,10 @@ class Measured:
             found |= alignment_summary(errors)
             found |= {"aligned_objects": len(errors), "pair_milliseconds": self.pair_milliseconds}
             if self.confidence is not None:
-                found |= calibration(self.confidence[scope.aligned].ravel(), np.repeat(errors, 2))
+                stated = self.confidence[scope.aligned]
+                found |= calibration(stated.ravel(), np.repeat(errors, 2)) | pair_calibration(stated, errors)
+        if self.frames is not None:
+            found |= frame_summary(self.frames)
         if self.distances is not None:
             found |= retrieval_summary(self.distances, dataset.labels)
             found["query_milliseconds"] = self.query_milliseconds
@@ -127,89 +142,92 @@ def chance(protocol: str, dataset: PointDataset, trials: int) -> Summary:
     return alignment_chance(ROTATION[protocol], trials) | retrieval_chance(dataset.labels)
 
 
-# ── a model's answers for many clouds ─────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encodings of n clouds, in batches in their order."""
-
-    batches: tuple[Encodings, ...]
-    seconds: float
-    """Time of one cloud."""
-
-    @property
-    def pose(self) -> Pose:
-        return concatenate([_user_pose(batch.parse.object.pose, batch.normalization) for batch in self.batches])
-
-    @property
-    def confidence(self) -> Float[Tensor, "n"]:
-        return torch.cat([torch.from_numpy(batch.confidence) for batch in self.batches])
-
-    @property
-    def feature(self) -> Float[Tensor, "n d"]:
-        return torch.cat([batch.parse.object.feature for batch in self.batches])
-
-
-def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
-    """``model.encode_many`` over any number of clouds, with bounded memory."""
-    started = time.perf_counter()
-    batches = tuple(model.encode_many(list(clouds[at : at + _BATCH])) for at in range(0, len(clouds), _BATCH))
-    return Encoded(batches, (time.perf_counter() - started) / len(clouds))
-
-
-def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
-    """The ``parts`` protocol: the second layer on the same part capsules, their poses rotated by ``turn [b]``.
-
-    A model with random starts draws new ones for the second cloud: the same ones would tell it the rotation.
-    """
-    turn = turn.to(torch.float32)
-    points = turn.apply(model_points(model, seen))
-    parts = Capsules(turn[:, None] @ seen.parse.parts.pose, seen.parse.parts.feature)
-    return model.network.parse_parts(points, parts, generator, trials)
-
-
-def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:
-    """The poses a second cloud may be seen in, for a choice among them.
-
-    Principal starts: those of the encoding. Random starts (the paper): ``trials`` new ones.
-    """
-    if isinstance(model.network.object, PaperObject):
-        return model.network.parse_parts(model_points(model, seen), seen.parse.parts, generator, trials)
-    return seen.parse
-
-
-def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
-    """The clouds as the network saw them."""
-    return torch.stack([model.prepare(one.cloud)[0].float() for one in seen])
-
-
 # ── a model under a protocol ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Views:
+    """The pairs of all objects under a protocol, and a model's encodings of both of their clouds.
+
+    Each cloud is encoded once, for everything that is measured on it. Under ``parts`` there is no second cloud.
+    """
+
+    protocol: str
+    seed: int
+    pairs: tuple[Pair, ...]
+    first: Encoded
+    second: Encoded | None
+
+
+def views_of(model: Model, pairs: Pairs, first: Encoded, protocol: str) -> Views:
+    """The views of a protocol, given the encodings of the first clouds: those are the same in every protocol."""
+    made = tuple(pairs.pair(index, protocol) for index in range(len(pairs)))
+    second = None if protocol == "parts" else encode_all(model, [pair.second for pair in made])
+    return Views(protocol, pairs.seed, made, first, second)
+
+
 def measure(model: Model, pairs: Pairs, first: Encoded, protocol: str, trials: int = 1) -> Measured:
-    """A model under one protocol, given its encodings of the first clouds.
+    """A model under one protocol, given its encodings of the first clouds: the row of :func:`measure_rows`."""
+    return measure_rows(model, views_of(model, pairs, first, protocol), trials)[MODEL]
+
+
+def measure_rows(model: Model, views: Views, trials: int = 1, ablate_parts: bool = False) -> dict[str, Measured]:
+    """A model under one protocol, in the rows that it has; ``ablate_parts`` adds those with other parts.
 
     With ``trials > 1`` the rotation is the best of so many candidates for the second cloud by Chamfer distance after
     alignment (the paper's best of ten); the first cloud keeps its one pose. Features are never chosen: retrieval is the
     same as in one trial.
     """
-    made = [pairs.pair(index, protocol) for index in range(len(pairs))]
+    made, first, second = views.pairs, views.first, views.second
+    turns = stack([pair.turn for pair in made])
+
+    def stream() -> torch.Generator:
+        return random_stream(views.seed, zlib.crc32(views.protocol.encode()))
+
     started = time.perf_counter()
-    answers = _of_turned_parts if protocol == "parts" else _of_clouds
-    pose, feature, confidence = answers(
-        model, first, made, trials, lambda: random_stream(pairs.seed, zlib.crc32(protocol.encode()))
-    )
-    second_seconds = (time.perf_counter() - started) / len(made)
-    started = time.perf_counter()
-    distances = feature_distances(feature, first.feature)
-    search_seconds = (time.perf_counter() - started) / len(made)
-    return Measured(
-        rotation_error(first.pose, pose, stack([pair.turn for pair in made])).numpy(),
-        distances,
-        pair_milliseconds=1000 * (first.seconds + second_seconds),
-        query_milliseconds=1000 * (second_seconds + search_seconds),
-        confidence=torch.stack([first.confidence, confidence], dim=1).double().numpy() if trials == 1 else None,
+    if second is None:
+        answers = _of_turned_parts(model, first, made, trials, stream)
+    else:
+        answers = _of_clouds(model, first, second, made, trials, stream())
+    seconds = (time.perf_counter() - started) / len(made) + (0.0 if second is None else second.seconds)
+
+    def row(found: Answers, errors: bool = True, frames: bool = False) -> Measured:
+        started = time.perf_counter()
+        distances = _distances(found, first.answers)
+        query = seconds + (time.perf_counter() - started) / len(made)
+        one = errors and trials == 1
+        return Measured(
+            rotation_error(first.pose, found.pose, turns).numpy() if errors else None,
+            distances,
+            pair_milliseconds=1000 * (first.seconds + seconds) if errors else None,
+            query_milliseconds=1000 * query,
+            confidence=torch.stack([first.answers.confidence, found.confidence], dim=1).double().numpy()
+            if one
+            else None,
+            frames=_frames(found, second, made) if frames and one and second is not None else None,
+        )
+
+    rows = {MODEL: row(answers, frames=True)}
+    if answers.percept is not None:
+        rows[SINGLE_FEATURE] = row(replace(answers, percept=None), errors=False)
+    if ablate_parts and second is not None:
+        rows |= {name: row(found) for name, found in _of_other_parts(model, second, stream()).items()}
+    return rows
+
+
+def _distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
+    """By late interaction of part percepts where both have them, else by the object's feature."""
+    if queries.percept is None or gallery.percept is None:
+        return feature_distances(queries.feature, gallery.feature)
+    return percept_distances(queries.percept, gallery.percept)
+
+
+def _frames(found: Answers, second: Encoded, pairs: Sequence[Pair]) -> Float[np.ndarray, "n 2"]:
+    return frame_errors(
+        found.pose.translation.numpy(),
+        second.radius,
+        torch.stack([pair.center for pair in pairs]).numpy(),
+        np.array([pair.radius for pair in pairs]),
     )
 
 
@@ -217,60 +235,62 @@ def _of_turned_parts(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
 ) -> Answers:
     """The answers for the first clouds' part capsules, rotated (only the rotation of the poses is meant)."""
-    poses, features, confidences, rest = [], [], [], iter(pairs)
+    found, rest = [], iter(pairs)
     one, several = stream(), stream()
     for seen in first.batches:
         turn = stack([pair.turn for pair in islice(rest, len(seen))]).to(torch.float32)
         parse = turned_parts(model, seen, turn, 1, one)
-        among = parse if trials == 1 else turned_parts(model, seen, turn, trials, several)
-        points = model_points(model, seen)
-        clouds = zip(points, turn.apply(points), strict=True)
-        chosen = best_by_chamfer(seen.parse.object.pose, among.candidates, among.probability, clouds, trials)
-        poses.append(chosen.to(torch.float64))
-        features.append(parse.object.feature)
-        confidences.append(parse.probability.amax(dim=1))
-    return concatenate(poses), torch.cat(features), torch.cat(confidences)
+        chosen = parse.object.pose
+        if trials > 1:
+            among = turned_parts(model, seen, turn, trials, several)
+            points = model_points(model, seen)
+            clouds = zip(points, turn.apply(points), strict=True)
+            chosen = best_by_chamfer(seen.parse.object.pose, among.candidates, among.probability, clouds, trials)
+        found.append(Answers.of(parse, chosen.to(torch.float64)))
+    return Answers.joined(found)
 
 
 def _of_clouds(
-    model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
+    model: Model, first: Encoded, second: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
 ) -> Answers:
     """The answers for the second clouds, encoded."""
-    second = encode_all(model, [pair.second for pair in pairs])
-    poses, rest, generator = [], iter(pairs), stream()
+    poses, rest = [], iter(pairs)
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
-        pose_of_first = _user_pose(seen.parse.object.pose, seen.normalization)
-        poses_of_second = _user_pose(parse.candidates, other.normalization)
+        pose_of_first = user_pose(seen.parse.object.pose, seen.normalization)
+        poses_of_second = user_pose(parse.candidates, other.normalization)
         clouds = ((pair.first.double(), pair.second.double()) for pair in islice(rest, len(seen)))
         poses.append(best_by_chamfer(pose_of_first, poses_of_second, parse.probability, clouds, trials))
-    return concatenate(poses), second.feature, second.confidence
+    return replace(second.answers, pose=concatenate(poses))
 
 
-def _user_pose(pose: Pose, own: Similarity) -> Pose:
-    """Poses ``[b, ...]`` of the model's frame in the users' (``own`` is ``[b]``): positions scale, rotations stay."""
-    ones = [1] * (pose.translation.ndim - 2)
-    scale = torch.from_numpy(own.scale.copy()).reshape(-1, *ones, 1)
-    center = torch.from_numpy(own.translation.copy()).reshape(-1, *ones, 3)
-    # Normalised again: a quaternion that is unit in float32 is not in float64.
-    return Pose(pose.translation.double() * scale + center, normalize_quaternion(pose.wxyz.double()))
+def _of_other_parts(model: Model, second: Encoded, generator: torch.Generator) -> dict[str, Answers]:
+    """The answers for the second clouds when the second layer gets other parts than theirs.
 
+    Another object's parts, those of the next one in a random circle: what comes from the parts is then at chance. Half
+    of the object's own parts: the others have no share of the points, and no percept.
+    """
+    own = [batch.parse for batch in second.batches]
+    parts = Parts(
+        Capsules(concatenate([one.parts.pose for one in own]), torch.cat([one.parts.feature for one in own])),
+        torch.cat([one.share for one in own]),
+    )
+    objects, count = parts.share.shape
+    circle = torch.randperm(objects, generator=generator)
+    other = torch.empty_like(circle)
+    other[circle] = circle.roll(-1)
+    kept = torch.rand(objects, count, generator=generator).argsort(dim=1)[:, : (count + 1) // 2]
 
-def best_by_chamfer(
-    first: Pose,
-    candidates: Pose,
-    probability: Float[Tensor, "b s"],
-    clouds: Iterable[tuple[Tensor, Tensor]],
-    trials: int,
-) -> Pose:
-    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
-    chosen = []
-    for row, (points, other) in enumerate(clouds):
-        count = min(trials, probability.shape[1])
-        likely = probability[row].argsort(descending=True, stable=True)[:count]
-        poses = candidates[row, likely]
-        if count > 1:
-            moved = (poses @ first[row].inverse()).apply(points)
-            poses = poses[int(chamfer(moved, other.expand(count, -1, -1)).argmin()), None]
-        chosen.append(poses)
-    return concatenate(chosen)
+    def answers(parts: Parts) -> Answers:
+        found, start = [], 0
+        for seen in second.batches:
+            at = slice(start, start := start + len(seen))
+            parse = second_layer(model, seen, parts[at], generator)
+            found.append(Answers.of(parse, user_pose(parse.object.pose, seen.normalization)))
+        return Answers.joined(found)
+
+    if isinstance(model.network.object, PaperObject):  # it does not weigh parts: one is removed by leaving it out
+        half = answers(parts[torch.arange(objects)[:, None], kept])
+    else:
+        half = answers(Parts(parts.capsules, parts.share * torch.zeros_like(parts.share).scatter(1, kept, 1.0)))
+    return {OTHER_PARTS: answers(parts[other]), HALF_OF_THE_PARTS: half}

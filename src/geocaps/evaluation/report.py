@@ -15,6 +15,7 @@ from geocaps.errors import InvalidInputError, UsageError
 from geocaps.evaluation.baselines import BASELINES
 from geocaps.evaluation.figures import FIGURES
 from geocaps.evaluation.metrics import RIGHT_DEGREES, SURE
+from geocaps.evaluation.protocols import MODEL
 from geocaps.evaluation.run import Evaluation
 
 _NOTHING = "–"
@@ -32,6 +33,11 @@ _COLUMNS = {
 }
 _WITH_INTERVAL = ("rae_mean", "top1")
 _PARTS = {"nmi": "parts: NMI", "iou": "parts: IoU, one to one", "iou_merged": "parts: IoU, capsules merged"}
+_LABELS = {
+    "labels": "labels of two samplings: adjusted Rand index",
+    "canonical_labels": "canonical labels: adjusted Rand index",
+    "canonical_same": "canonical labels: share that is the same",
+}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1.5rem 0; font-size: 0.85rem; display: block; overflow-x: auto; }
@@ -80,7 +86,9 @@ def tables(evaluation: Evaluation) -> list[Table]:
     found = [_protocol_table(name, evaluation, result) for name in evaluation.protocols]
     stated = {name: row for name, row in result["protocols"].items() if "reliability" in row}
     if stated:
-        found.append(_confidence_table(stated, result))
+        found.append(_trust_table(stated, result))
+    if result["completion"]:
+        found.append(_completion_table(result))
     return [*found, _one_cloud_table(result)]
 
 
@@ -134,6 +142,11 @@ def _key(evaluation: Evaluation) -> list[str]:
         f"alignment over {aligned} objects ({classes}); retrieval over all {len(evaluation.dataset)}",
     ]
     lines += [f"{name}: {BASELINES[name].what}" for name in evaluation.baselines]
+    if evaluation.completion:
+        lines.append(
+            "mirror image: at the plane through the view's centroid, orthogonal to one of its principal axes, whose "
+            "image lies nearest to the view"
+        )
     return lines + evaluation.notes
 
 
@@ -141,8 +154,9 @@ def _protocol_table(protocol: str, evaluation: Evaluation, result: Mapping[str, 
     row, trials = result["protocols"][protocol], evaluation.settings.trials
     floor = row["chance"]
     identity = {name.removeprefix("identity_"): value for name, value in floor.items() if name.startswith("identity_")}
-    rows = {"geocaps" if trials == 1 else f"geocaps ({evaluation.settings.selection})": row}
-    rows |= {name: found[protocol] for name, found in result["baselines"].items() if protocol in found}
+    rows = {MODEL if trials == 1 else f"{MODEL} ({evaluation.settings.selection})": row}
+    beside = result["variants"] | result["baselines"]
+    rows |= {name: found[protocol] for name, found in beside.items() if protocol in found}
     rows["chance: random answer"] = floor | {"rae_mean": floor["rae_random"]}
     rows["chance: identity"] = identity | {"rae_mean": floor["rae_identity"]}
     if trials > 1:
@@ -165,19 +179,59 @@ def _cell(column: str, figures: Mapping[str, Any]) -> str:
     return f"{text} [{low:.3f}, {high:.3f}]" if error else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _confidence_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
-    """How far a stated confidence can be trusted."""
+def _trust_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
+    """How far a stated confidence can be trusted, and how well the whole object's centre and size are found."""
+    right = f"of these within {RIGHT_DEGREES}°"
+    shares = {
+        "sure": (f"views: confidence ≥ {SURE}", "answers"),
+        "right_when_sure": (right, "answers_sure"),
+        "sure_pairs": (f"pairs: both ≥ {SURE}", "pairs"),
+        "right_when_pair_sure": (right, "pairs_sure"),
+    }
+    frame = {
+        "center_mean": "centre off, mean (radii)",
+        "center_median": "median",
+        "scale_error_mean": "scale off, mean",
+        "scale_error_median": "median",
+    }
+
+    def cell(name: str, value: float | None) -> str:
+        if value is None:
+            return _NOTHING
+        return f"{value:.3f}" if name.startswith("center") else f"{100 * value:.1f} %"
+
+    rows = []
+    for protocol, row in protocols.items():
+        trusted = [f"{cell(name, row[name])} of {row[count]}" for name, (_, count) in shares.items()]
+        rows.append((protocol, *trusted, *(cell(name, row.get(name)) for name in frame)))
+    title = f"Stated confidence, and the whole object's frame, {result['data']['name']}"
+    header = ("protocol", *(text for text, _ in shares.values()), *frame.values())
+    return Table(title, header, tuple(rows))
+
+
+def _completion_table(result: Mapping[str, Any]) -> Table:
+    """How near the whole object a partial view is brought."""
+    methods = {
+        "chamfer_completed": f"{MODEL} [95 %]",
+        "chamfer_as_given": "view as it is [95 %]",
+        "chamfer_mirrored": "with its mirror image [95 %]",
+    }
+
+    def cell(name: str, row: Mapping[str, Any]) -> str:
+        interval = row[f"{name}_ci"]
+        text = f"{1000 * row[name]:.2f}"
+        return text if interval is None else f"{text} [{1000 * interval[0]:.2f}, {1000 * interval[1]:.2f}]"
+
     rows = tuple(
-        (name, *(_NOTHING if row[key] is None else f"{100 * row[key]:.1f} %" for key in ("sure", "right_when_sure")))
-        for name, row in protocols.items()
+        (name, *(cell(key, row) for key in methods), str(row["objects"])) for name, row in result["completion"].items()
     )
-    header = ("protocol", f"confidence ≥ {SURE}", f"of these within {RIGHT_DEGREES}°")
-    return Table(f"Stated confidence, {result['data']['name']}", header, rows)
+    title = f"Completion: Chamfer × 10³ to the whole object, {result['data']['name']}"
+    return Table(title, ("protocol", *methods.values(), "objects"), rows)
 
 
 def _one_cloud_table(result: Mapping[str, Any]) -> Table:
     def row(text: str, figures: Mapping[str, Any], name: str, chance: float | None, scale: int = 1) -> tuple[str, ...]:
-        value, interval = figures[name], figures[f"{name}_ci"]
+        value, interval = figures[name], figures.get(f"{name}_ci")
         return (
             text,
             _NOTHING if value is None else f"{scale * value:.3g}",
@@ -191,7 +245,15 @@ def _one_cloud_table(result: Mapping[str, Any]) -> Table:
         for name, layers in (("chamfer_one_layer", "one layer"), ("chamfer_two_layer", "two layers"))
     ]
     for name, figures in result["canonicalisation"].items():
-        rows.append(row(f"{name}, degrees", figures, "degrees", figures["chance_degrees"]))
+        rows.append(row(f"{name}, RMS degrees", figures, "degrees", figures["chance_degrees"]))
+    consistency = result["canonicalisation"]["consistency"]
+    chance = consistency["chance_mean_angle"]
+    rows.append(row("angle between two of a class, degrees", consistency, "mean_angle", chance))
+    for name, figures in consistency["classes"].items():
+        rows.append(row(f"– {name}", figures, "mean_angle", chance))
+    for name, text in _LABELS.items():
+        if result["labels"][name] is not None:
+            rows.append(row(text, result["labels"], name, None))
     if parts := result["parts"]:
         rows += [row(text, parts, name, parts["chance"][name]) for name, text in _PARTS.items()]
     header = ("one view", "mean", "95 %", "chance", "objects")

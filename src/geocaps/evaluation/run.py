@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool
+from scipy.spatial import cKDTree
 
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
 from geocaps.errors import UsageError
-from geocaps.evaluation.baselines import BASELINES, measure_baseline
-from geocaps.evaluation.metrics import Summary, chance_spread_degrees, means, partition_agreement, spread_degrees
-from geocaps.evaluation.pairs import CROP_KEEP, PROTOCOLS, Pairs, evenly_chosen
-from geocaps.evaluation.protocols import Encoded, Measured, Scope, alignment_scope, chance, encode_all, measure
+from geocaps.evaluation.answers import Encoded, decoded, encode_all
+from geocaps.evaluation.baselines import BASELINES, measure_baseline, with_mirror_image
+from geocaps.evaluation.metrics import (
+    Summary,
+    adjusted_rand_index,
+    best_of_random_rae,
+    chance_spread_degrees,
+    mean_angle_degrees,
+    means,
+    partition_agreement,
+    spread_degrees,
+)
+from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs, evenly_chosen
+from geocaps.evaluation.protocols import (
+    MODEL,
+    SINGLE_FEATURE,
+    Measured,
+    Scope,
+    Views,
+    alignment_scope,
+    chance,
+    measure_rows,
+    views_of,
+)
 from geocaps.geometry.se3 import stack
 from geocaps.model.checkpoint import SHIPPED
 from geocaps.model.losses import chamfer
@@ -40,6 +63,8 @@ class Settings:
     points: int = 1024
     trials: int = 1
     seed: int = 0
+    ablate_parts: bool = False
+    """Rows with another object's parts, and with half of the parts."""
 
     @property
     def selection(self) -> str:
@@ -57,10 +82,15 @@ class Evaluation:
     pairs: Pairs
     scope: Scope
     protocols: dict[str, Measured]
+    variants: dict[str, dict[str, Measured]]
+    """Further rows of the model, by name and protocol: retrieval by the single feature, other parts."""
     baselines: dict[str, dict[str, Measured]]
+    completion: dict[str, Summary]
+    """By protocol, of those that leave only a part of the object."""
     reconstruction: Summary
     stability: Summary
     consistency: Summary
+    labels: Summary
     parts: Summary | None
     seconds: float
 
@@ -80,15 +110,21 @@ class Evaluation:
                 | {"chance": chance(name, self.dataset, settings.trials)}
                 for name, measured in self.protocols.items()
             },
-            "baselines": {
-                name: {protocol: one.summary(self.dataset, self.scope) for protocol, one in rows.items()}
-                for name, rows in self.baselines.items()
-            },
+            "variants": self._summaries(self.variants),
+            "baselines": self._summaries(self.baselines),
+            "completion": self.completion,
             "reconstruction": self.reconstruction,
             "canonicalisation": {"stability": self.stability, "consistency": self.consistency},
+            "labels": self.labels,
             "parts": self.parts,
             "notes": self.notes,
             "seconds": self.seconds,
+        }
+
+    def _summaries(self, rows: dict[str, dict[str, Measured]]) -> dict[str, dict[str, Summary]]:
+        return {
+            name: {protocol: one.summary(self.dataset, self.scope) for protocol, one in found.items()}
+            for name, found in rows.items()
         }
 
     @property
@@ -102,6 +138,8 @@ class Evaluation:
             notes.append(
                 "under the protocol parts only part poses turn, so the baselines, which see points, have no row"
             )
+        if SINGLE_FEATURE in self.variants:
+            notes.append(f"{MODEL} retrieves by part percepts (late interaction), {SINGLE_FEATURE} by the one vector")
         if self.settings.trials > 1:
             notes.append(
                 f"rotation errors of the model are the best of {self.settings.trials} candidates by Chamfer distance "
@@ -122,22 +160,32 @@ def evaluate(model: Model, dataset: PointDataset, settings: Settings, say: Say =
     pairs = Pairs(dataset, settings.points, settings.seed)
     say(f"encoding the first views of {len(dataset)} objects")
     first = encode_all(model, [pairs.first(index) for index in range(len(dataset))])
-    protocols = {}
+    protocols: dict[str, Measured] = {}
+    variants: dict[str, dict[str, Measured]] = {}
+    baselines: dict[str, dict[str, Measured]] = {name: {} for name in settings.baselines}
+    completed: dict[str, Summary] = {}
+    resampled: Views | None = None
     for protocol in settings.protocols:
         say(f"protocol {protocol}")
-        protocols[protocol] = measure(model, pairs, first, protocol, settings.trials)
-    say("reconstruction, stability, consistency, parts")
-    rebuilt = reconstruction(first)
+        views = views_of(model, pairs, first, protocol)
+        rows = measure_rows(model, views, settings.trials, settings.ablate_parts)
+        protocols[protocol] = rows.pop(MODEL)
+        for name, measured in rows.items():
+            variants.setdefault(name, {})[protocol] = measured
+        if protocol in KEPT:
+            completed[protocol] = completion(model, views)
+        if protocol == "resampled":
+            resampled = views
+        if protocol != "parts":
+            for name in settings.baselines:
+                say(f"baseline {name}, protocol {protocol}")
+                baselines[name][protocol] = measure_baseline(BASELINES[name], views.pairs, scope.aligned)
+    say("reconstruction, stability, consistency, labels, parts")
+    rebuilt = reconstruction(model, first)
     stability = _stability(model, pairs, scope.aligned)
     consistency = _consistency(pairs, first, scope.aligned)
+    labels = _label_agreement(model, pairs, first, resampled)
     parts = _part_labels(model, dataset, settings.seed)
-    baselines: dict[str, dict[str, Measured]] = {}
-    for name in settings.baselines:
-        baselines[name] = {}
-        for protocol in protocols:
-            if protocol != "parts":
-                say(f"baseline {name}, protocol {protocol}")
-                baselines[name][protocol] = measure_baseline(BASELINES[name], pairs, protocol, scope.aligned)
     return Evaluation(
         settings,
         model,
@@ -145,10 +193,13 @@ def evaluate(model: Model, dataset: PointDataset, settings: Settings, say: Say =
         pairs,
         scope,
         protocols,
+        variants,
         baselines,
+        completion=completed,
         reconstruction=rebuilt,
         stability=stability,
         consistency=consistency,
+        labels=labels,
         parts=parts,
         seconds=time.perf_counter() - started,
     )
@@ -160,54 +211,106 @@ def _check(model: Model, settings: Settings) -> None:
     if settings.seed < 0:
         raise UsageError(f"--seed must not be negative, not {settings.seed}")
     parts = model.config.parts.parts
-    if round(CROP_KEEP * settings.points) < parts:
+    kept = min(KEPT.get(protocol, 1.0) for protocol in settings.protocols)
+    if round(kept * settings.points) < parts:
         raise UsageError(
-            f"--points {settings.points} leaves fewer points than the model's {parts} parts in a cropped view: "
-            f"give at least {int(parts / CROP_KEEP) + 1}"
+            f"--points {settings.points} leaves fewer points than the model's {parts} parts in a view: "
+            f"give at least {math.ceil(parts / kept)}"
         )
 
 
 # ── what one cloud at a time tells ────────────────────────────────────────────────────────────────────────────────────
 
 
-def reconstruction(first: Encoded) -> Summary:
+def reconstruction(model: Model, first: Encoded) -> Summary:
     """Squared Chamfer distance, in the unit sphere, between each first cloud and what either layer makes of it."""
     columns: dict[str, list[np.ndarray]] = {"chamfer_one_layer": [], "chamfer_two_layer": []}
     for batch in first.batches:
         clouds = torch.stack([torch.from_numpy(one.cloud.points).double() for one in batch])
         for name, layer in zip(columns, ("parts", "object"), strict=True):
-            decoded = torch.stack([torch.from_numpy(one.reconstruct(layer).points).flatten(0, 1) for one in batch])
-            columns[name].append(chamfer(clouds, decoded).numpy() / batch.normalization.scale**2)
-    objects = sum(len(batch) for batch in first.batches)
-    return means({name: np.concatenate(column) for name, column in columns.items()}) | {"objects": objects}
+            columns[name].append(chamfer(clouds, decoded(model, batch, layer)).numpy() / batch.normalization.scale**2)
+    found = means({name: np.concatenate(column) for name, column in columns.items()})
+    return found | {"objects": len(first.encodings)}
+
+
+def completion(model: Model, views: Views) -> Summary:
+    """Squared Chamfer distance, in the unit sphere, from the whole object to what its second cloud is completed to.
+
+    Beside it the cloud as it is, and joined with its mirror image. The whole object is the first cloud, turned: points
+    that the second was not cut from, so that nothing is right because it repeats them.
+    """
+    assert views.second is not None
+    columns: dict[str, list[float]] = {"chamfer_completed": [], "chamfer_as_given": [], "chamfer_mirrored": []}
+    completed = chain.from_iterable(decoded(model, batch, "object") for batch in views.second.batches)
+    for pair, points in zip(views.pairs, completed, strict=True):
+        whole, given = pair.turn.apply(pair.first.double()), pair.second.double()
+        mirrored = torch.from_numpy(with_mirror_image(given.numpy()))
+        for column, cloud in zip(columns.values(), (points, given, mirrored), strict=True):
+            column.append(float(chamfer(whole[None], cloud[None])))
+    return means({name: np.array(column) for name, column in columns.items()}) | {"objects": len(views.pairs)}
 
 
 def _stability(model: Model, pairs: Pairs, aligned: Bool[np.ndarray, "n"]) -> Summary:
     """RMS angle (degrees) of an object's canonical rotation over ten rotated resamplings of it, per object."""
     places = np.flatnonzero(aligned)
     chosen = [int(places[at]) for at in evenly_chosen(MOST_OBJECTS, len(places))]
-    spreads = []
-    for index in chosen:
-        clouds, poses = zip(*pairs.more(index, STABILITY_CLOUDS), strict=True)
-        spreads.append(spread_degrees(stack(poses).inverse() @ encode_all(model, clouds).pose))
+    clouds, poses = zip(*chain.from_iterable(pairs.more(index, STABILITY_CLOUDS) for index in chosen), strict=True)
+    own = stack(poses).inverse() @ encode_all(model, clouds).pose
+    spreads = [spread_degrees(own[at : at + STABILITY_CLOUDS]) for at in range(0, len(clouds), STABILITY_CLOUDS)]
     floor = chance_spread_degrees(STABILITY_CLOUDS)
     return means({"degrees": np.array(spreads)}) | {"objects": len(chosen), "chance_degrees": floor}
 
 
 def _consistency(pairs: Pairs, first: Encoded, aligned: Bool[np.ndarray, "n"]) -> Summary:
-    """RMS angle (degrees) of the canonical rotation across the aligned objects of a class, mean over classes."""
+    """How alike the canonical rotations of a class are (degrees), per class and as a mean over classes.
+
+    ``degrees`` is the RMS angle to their mean, ``mean_angle`` the mean angle between two objects.
+    """
     dataset = pairs.dataset
     own = stack([pairs.pose(index) for index in range(len(pairs))]).inverse() @ first.pose
-    spreads: dict[str, float] = {}
-    sizes = []
+    classes: dict[str, Summary] = {}
     for code in np.unique(dataset.labels[aligned & (dataset.labels >= 0)]):
         members = np.flatnonzero(aligned & (dataset.labels == code))
         if len(members) > 1:
-            spreads[dataset.class_names[code]] = spread_degrees(own[torch.from_numpy(members)])
-            sizes.append(len(members))
-    floor = float(np.mean([chance_spread_degrees(size) for size in sizes])) if sizes else None
-    found = means({"degrees": np.array(list(spreads.values()))})
-    return found | {"classes": spreads, "objects": sum(sizes), "chance_degrees": floor}
+            rotations = own[torch.from_numpy(members)]
+            classes[dataset.class_names[code]] = {
+                "degrees": spread_degrees(rotations),
+                "mean_angle": mean_angle_degrees(rotations),
+                "objects": len(members),
+            }
+    sizes = [one["objects"] for one in classes.values()]
+    columns = {name: np.array([one[name] for one in classes.values()]) for name in ("degrees", "mean_angle")}
+    return means(columns) | {
+        "classes": classes,
+        "objects": sum(sizes),
+        "chance_degrees": float(np.mean([chance_spread_degrees(size) for size in sizes])) if sizes else None,
+        "chance_mean_angle": 180 * best_of_random_rae(1),
+    }
+
+
+def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: Views | None) -> Summary:
+    """Whether two samplings of an object are cut alike: the adjusted Rand index between their labelings.
+
+    Each point of the second cloud is compared with the nearest one of the first. ``canonical_labels`` are compared
+    number by number as well: ``canonical_same``. Stray points, which have no part, are left out. Second clouds are
+    encoded here only if they were not under the protocol ``resampled``.
+    """
+    chosen = evenly_chosen(MOST_OBJECTS, len(pairs))
+    if resampled is not None and resampled.second is not None:
+        made, others = [resampled.pairs[index] for index in chosen], [resampled.second.encodings[i] for i in chosen]
+    else:
+        made = [pairs.pair(index, "resampled") for index in chosen]
+        others = list(encode_all(model, [pair.second for pair in made]).encodings)
+    columns: dict[str, list[float]] = {"labels": [], "canonical_labels": [], "canonical_same": []}
+    for index, pair, other in zip(chosen, made, others, strict=True):
+        nearest = cKDTree(pair.turn.apply(pair.first.double()).numpy()).query(pair.second.numpy())[1]
+        for name in ("labels", "canonical_labels"):
+            expected, found = getattr(first.encodings[index], name)[nearest], getattr(other, name)
+            known = (expected >= 0) & (found >= 0)
+            columns[name].append(adjusted_rand_index(expected[known], found[known]))
+            if name == "canonical_labels":
+                columns["canonical_same"].append(float((expected == found)[known].mean()))
+    return means({name: np.array(column) for name, column in columns.items()}) | {"objects": len(chosen)}
 
 
 def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | None:
@@ -218,7 +321,7 @@ def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | No
         return None
     encoded = encode_all(model, [dataset.points(index) for index in truths])
     found, floors = [], []
-    for (index, truth), one in zip(truths.items(), (one for batch in encoded.batches for one in batch), strict=True):
+    for (index, truth), one in zip(truths.items(), encoded.encodings, strict=True):
         shuffled = one.labels[torch.randperm(len(one.labels), generator=random_stream(seed, index)).numpy()]
         found.append(partition_agreement(truth, one.labels))
         floors.append(partition_agreement(truth, shuffled))

@@ -16,9 +16,10 @@ from typing import Any
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError
+from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.metrics import Summary
 from geocaps.evaluation.pairs import Pairs
-from geocaps.evaluation.protocols import alignment_scope, chance, encode_all, measure
+from geocaps.evaluation.protocols import alignment_scope, chance, measure
 from geocaps.evaluation.report import Table, write_file, write_json
 from geocaps.evaluation.run import described
 from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state

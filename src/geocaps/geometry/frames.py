@@ -1,10 +1,12 @@
-"""Frames that rotate with the points: local ones for parts (at farthest points), principal axes for objects.
+"""Frames that rotate with the points: local ones for parts (at farthest points), axes of the surface for objects.
 
 Computed in float64 without gradient: they are starting points, and their exactness is what makes the whole encoding
 equivariant.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -14,9 +16,15 @@ _TINY = 1e-12
 _HANDFUL = 12
 
 
-def exact(points: Float[Tensor, "*batch 3"]) -> Float64[Tensor, "*batch 3"]:
+def exact(points: Float[Tensor, "*any"]) -> Float64[Tensor, "*any"]:
     """In float64, on the CPU where the device has no float64 (Apple's MPS)."""
     return points.cpu().double() if points.device.type == "mps" else points.double()
+
+
+def own_sphere(points: Float[Tensor, "*b n 3"]) -> tuple[Float[Tensor, "*b 3"], Float[Tensor, "*b"]]:
+    """Centroid and largest distance from it: the model's frame puts them at 0 and 1."""
+    center = points.mean(dim=-2)
+    return center, (points - center[..., None, :]).norm(dim=-1).amax(dim=-1)
 
 
 @torch.no_grad()
@@ -62,12 +70,112 @@ def local_frames(
 
 
 @torch.no_grad()
-def principal_axes(points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
-    """Principal axes as a proper rotation (columns, largest spread first; signs arbitrary) and their variances."""
-    cloud = exact(points)
-    offset = cloud - cloud.mean(dim=1, keepdim=True)
-    covariance = offset.mT @ offset / points.shape[1]
-    variances, axes = torch.linalg.eigh(covariance)
+def principal_axes(
+    points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"]
+) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
+    """Principal axes as a proper rotation (columns, largest spread first; signs arbitrary) and the centre.
+
+    Weights add up to 1.
+    """
+    cloud, share = exact(points), exact(weight)[..., None]
+    center = (cloud * share).sum(dim=1)
+    offset = cloud - center[:, None]
+    axes = torch.linalg.eigh((offset * share).mT @ offset).eigenvectors
     first, second = axes[..., 2], axes[..., 1]
     rotation = torch.stack([first, second, torch.linalg.cross(first, second)], dim=-1)
-    return rotation.to(points), variances.flip(-1).clamp(min=0).to(points)
+    return rotation.to(points), center.to(points)
+
+
+_NEIGHBOURS = 16
+_CENTERS = 256
+"""Points whose normals are looked at: finding their neighbours is what the axes cost."""
+_POLAR_STEPS = 5
+_ASCENT_STEPS = 24
+_STAY = 1e-3
+"""Where the normals say nothing of a rotation (all of them parallel, or all around an axis), axes stay as they are."""
+
+
+@torch.no_grad()
+def surface_normals(points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b m 3"]) -> Float64[Tensor, "b m 3 3"]:
+    """``n nᵀ`` of the normal at each center, blurred where the neighbours do not lie in a plane; the trace is 1.
+
+    A power of the inverse of the neighbours' covariance: the longer, the less they spread. Weights fall to 0 at the
+    last neighbour, so that it does not matter which of two equally distant points is one.
+    """
+    index = torch.cdist(centers, points).topk(min(_NEIGHBOURS, points.shape[1]), largest=False, sorted=False).indices
+    near = exact(points).gather(1, index.flatten(1)[..., None].expand(-1, -1, 3)).unflatten(1, index.shape[1:])
+    distance = (near - exact(centers)[:, :, None]).square().sum(-1)
+    weight = 1 - distance / distance.amax(dim=-1, keepdim=True).clamp(min=_TINY)
+    weight = (weight / weight.sum(dim=-1, keepdim=True).clamp(min=_TINY))[..., None]
+    offset = near - (weight * near).sum(dim=2, keepdim=True)
+    spread = (weight * offset).mT @ offset
+    spread = spread / _trace(spread).clamp(min=_TINY) + 1e-4 * torch.eye(3, dtype=near.dtype, device=near.device)
+    sharp = _cofactors(spread)
+    for _ in range(2):
+        sharp = sharp @ sharp
+        sharp = sharp / _trace(sharp)
+    return sharp
+
+
+@torch.no_grad()
+def surface_axes(
+    points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"]
+) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
+    """Axes that the surface's normals lie along, as a proper rotation (columns; order and signs arbitrary), and the
+    centre. Weights add up to 1.
+
+    Of all rotations, one at which ``Σ_i w_i Σ_a (n_i·r_a)⁴`` is largest. Most objects have faces at right angles, and
+    what is left of them in a crop still says where the axes are, when the principal axes have long turned away
+    (``docs/results.md``). Found by fixed-point steps, each a polar decomposition, from the principal axes and from
+    those turned by 45° about each of the three: a set that does not depend on the axes' signs.
+    """
+    some = slice(None, None, max(1, points.shape[1] // _CENTERS))
+    normals = surface_normals(points, points[:, some]).flatten(-2)
+    moments = (normals * exact(weight)[:, some, None]).mT @ normals  # Σ w n⊗n⊗n⊗n: all that the sum needs
+    principal, center = principal_axes(points, weight)
+    axes = exact(principal)[:, None] @ _eighth_turns(normals)
+
+    def slopes() -> Float64[Tensor, "b 4 3 3"]:
+        outer = (axes.mT[..., :, None] * axes.mT[..., None, :]).flatten(-2)  # [b, 4, axis, 9]
+        along = (outer @ moments[:, None]).unflatten(-1, (3, 3))
+        return (along @ axes.mT[..., None]).squeeze(-1).mT
+
+    for _ in range(_ASCENT_STEPS):
+        axes = _nearest_rotation(slopes() + _STAY * axes)
+    height = (slopes() * axes).sum((2, 3))
+    best = height.argmax(dim=1)[:, None, None, None].expand(-1, 1, 3, 3)
+    return axes.gather(1, best).squeeze(1).to(points), center
+
+
+def _trace(matrix: Float64[Tensor, "*batch 3 3"]) -> Float64[Tensor, "*batch 1 1"]:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+
+
+def _eighth_turns(like: Float64[Tensor, "*any"]) -> Float64[Tensor, "4 3 3"]:
+    """No turn, and 45° about each axis."""
+    c = math.sqrt(0.5)
+    turns = [
+        [[1.0, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[1.0, 0, 0], [0, c, -c], [0, c, c]],
+        [[c, 0, c], [0, 1.0, 0], [-c, 0, c]],
+        [[c, -c, 0], [c, c, 0], [0, 0, 1.0]],
+    ]
+    return torch.tensor(turns, dtype=like.dtype, device=like.device)
+
+
+def _cofactors(matrix: Float64[Tensor, "*batch 3 3"]) -> Float64[Tensor, "*batch 3 3"]:
+    """``det(M)·M⁻ᵀ``, entry by entry: ONNX has no inverse."""
+    x, y, z = matrix.unbind(-1)
+    columns = [torch.linalg.cross(y, z), torch.linalg.cross(z, x), torch.linalg.cross(x, y)]
+    return torch.stack(columns, dim=-1)
+
+
+def _nearest_rotation(matrix: Float64[Tensor, "*batch 3 3"]) -> Float64[Tensor, "*batch 3 3"]:
+    """The orthogonal factor of the polar decomposition, by Newton's iteration ``X ← (X + X⁻ᵀ)/2``, scaled."""
+    for _ in range(_POLAR_STEPS):
+        cofactors = _cofactors(matrix)
+        determinant = (matrix[..., 0] * cofactors[..., 0]).sum(-1)[..., None, None]
+        determinant = torch.where(determinant < 0, -1.0, 1.0) * determinant.abs().clamp(min=1e-30)
+        scale = determinant.abs() ** (-1 / 3)
+        matrix = (scale * matrix + cofactors / (scale * determinant)) / 2
+    return matrix

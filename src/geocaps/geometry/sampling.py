@@ -1,4 +1,4 @@
-"""Reduction to fewer points, in numpy: an order that depends on the shape alone, and means of the cloud's own voxels.
+"""Reduction to fewer points, in numpy: stray points, an order by shape alone, and means of the cloud's own voxels.
 
 Nothing here depends on the order in which the points came, to the last bit: every sum is one of whole numbers. And
 nothing depends on the cloud's pose but for rounding: frames come from the cloud's own outermost points.
@@ -7,25 +7,38 @@ nothing depends on the cloud's pose but for rounding: frames come from the cloud
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 
-_OFF_CENTRE = (0.37, 0.23, 0.11)
+OFF_CENTRE = (0.37, 0.23, 0.11)
 """Where an order is measured from, along three directions that rotate with the cloud: off every axis of symmetry."""
 _SAME = 1e-9
 """Squared distances closer than this share are the same but for rounding."""
+_FLAT = 1e-7
+"""Share of the radius that rounding may move a point by."""
 _STEPS = 2.0**30
 """Whole steps from the centroid to the farthest point: their sum over 2**23 points is exact in float64."""
 _BLOCK = 1 << 14
 """Points worked on at a time: what stays in cache is quicker than freshly mapped memory."""
-_FINE_POINTS = 1 << 13
-"""Larger clouds are gathered in fine voxels first, once, so that the search for the voxels' size is quick."""
+_LARGE = 1 << 13
+"""Larger clouds are gathered in fine voxels first, once, so that neither strays nor the size of the voxels that are
+left are looked for among all points."""
 _FINE_CELLS = 1 << 18
-_FINE_REACH = 3.0
-"""Root mean square radii that fine voxels cover; what lies beyond is counted in the outermost ones."""
+_FEW = 1 << 12
+"""Fewer fine voxels than this are too coarse, if strays far outside are to blame."""
 _FINEST = 2.0**14
 _HALVINGS = 12
+NEIGHBOUR, STRAY = 3, 2.5
+"""A point whose third neighbour is this many times as far as the cloud's usual third neighbour is stray. On clouds of
+1,024 surface points that loses one point in a thousand and finds 84 % of those drawn uniformly in the cube [-1, 1]³;
+the rest lies next to the surface."""
+_SPARSE, _ENOUGH = 0.1, 24
+"""Of a large cloud those points are stray around which lies less than this share of what lies around the usual point,
+in a cube that is large enough for the usual point to have 24. From 10,000 points on that finds 92 % of the same strays,
+and loses none of the surface of a shape and three in a thousand of a noisy one."""
 _TINY = np.finfo(np.float64).tiny
 
 Columns = Float64[np.ndarray, "3 n"]
@@ -40,9 +53,8 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
     an exactly symmetric cloud leaves a choice, among equivalent orders.
     """
     columns = _columns(points)
-    centroid, square = _from_centroid(columns)
-    frame = _own_frame(columns, centroid, square)
-    key = _square_distance(columns, centroid + np.sqrt(square.max()) * (np.array(_OFF_CENTRE) @ frame))
+    frame = _Frame(columns)
+    key = _square_distance(columns, frame.centroid + frame.radius * (np.array(OFF_CENTRE) @ frame.axes))
     order = np.argsort(key)
     ascending = key[order]
     same = ascending[1:] == ascending[:-1]
@@ -60,29 +72,43 @@ def thinned(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "k"
     return canonical_order(points)[evenly(min(count, len(points)), len(points))]
 
 
-def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "k 3"]:
-    """``count`` points that stand for the cloud: the means of nearly as many voxels, of which a few come twice.
+class Body:
+    """What a cloud is without its stray points; blind to the order of the points, and to the pose but for rounding.
 
-    A cloud of no more than ``count`` points is returned as it is, in canonical order. The voxels lie in the cloud's own
+    A stray point has few others around it: few strays move neither the usual number nor each other's, however far
+    outside they lie.
+    """
+
+    def __init__(self, points: Float[np.ndarray, "n 3"]) -> None:
+        self.fine = _fine_voxels(points) if len(points) > _LARGE else None
+        self._near = np.empty(0, dtype=bool) if self.fine else _near(points)
+
+    def has(self, points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
+        """Which points are not stray: those of the cloud itself, or (of a large one) any."""
+        return self.fine.have(points) if self.fine else self._near
+
+
+def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "k 3"]:
+    """``count`` points that stand for the cloud without its stray ones; of a smaller cloud as many as it has.
+
+    A small cloud loses its stray points, and others come twice in their place; it is in canonical order. Of a larger
+    one these are the means of nearly ``count`` voxels, of which a few come twice. The voxels lie in the cloud's own
     frame, so a rotated cloud gives the rotated points, to the last digits that the coordinates are stored with: a point
     that rounding moves into the next voxel hardly moves the two means. Linear in the number of points.
     """
+    body = Body(points)
     if len(points) <= count:
-        return points[canonical_order(points)].astype(np.float64)
-    columns = _columns(points)
-    centroid, square = _from_centroid(columns)
-    frame = _own_frame(columns, centroid, square)
-    step = max(np.sqrt(square.max()), _TINY) / _STEPS
-    sums = np.empty_like(columns)
-    for block in _blocks(columns):
-        sums[:, block] = np.rint(frame @ ((columns[:, block] - centroid[:, None]) / step))
-    weight = np.ones(len(points))
-    if len(points) > _FINE_POINTS:
-        reach = _FINE_REACH * np.sqrt(square.mean()) / step
-        weight, sums = _gathered(_fine_voxel(sums, reach), weight, sums)
+        kept = points[body.has(points)]
+        kept = kept[canonical_order(kept)].astype(np.float64)
+        return kept[evenly(len(points), len(kept))]
+    if body.fine:
+        frame, weight, sums = body.fine.frame, body.fine.weight, body.fine.sums
+    else:
+        columns = _columns(points[body.has(points)])
+        frame = _Frame(columns)
+        weight, sums = np.ones(columns.shape[1]), frame.places(columns)
     _, voxel = np.unique(_finest_voxel(sums / weight, count), return_inverse=True)
-    weight, sums = _gathered(voxel, weight, sums)
-    means = (sums / weight).T * step @ frame + centroid
+    means = frame.points(_sums(voxel, sums) / np.bincount(voxel, weights=weight))
     # The same number for every large cloud, so that they can be encoded in one batch.
     return means[evenly(count, len(means))]
 
@@ -96,8 +122,8 @@ def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
 
 
 def _columns(points: Float[np.ndarray, "n 3"]) -> Columns:
-    """One contiguous row for each coordinate: numpy is ten times as quick along it."""
-    return np.ascontiguousarray(points.T, dtype=np.float64)
+    """A copy with one contiguous row for each coordinate: numpy is ten times as quick along it."""
+    return np.array(points.T, dtype=np.float64, order="C")
 
 
 def _blocks(columns: Columns) -> Iterator[slice]:
@@ -115,19 +141,43 @@ def _from_centroid(columns: Columns) -> tuple[Float64[np.ndarray, "3"], Float64[
     return centroid, _square_distance(columns, centroid)
 
 
-def _own_frame(
+class _Frame:
+    """The cloud's own frame, and places in it: whole numbers of steps from the centroid."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.centroid, square = _from_centroid(columns)
+        self.radius = max(float(np.sqrt(square.max())), _TINY)
+        self.step = self.radius / _STEPS
+        self.axes = _own_axes(columns, self.centroid, square)
+
+    def places(self, columns: Columns) -> Columns:
+        """Places of the points, in the memory of their coordinates."""
+        for block in _blocks(columns):
+            columns[:, block] = np.rint(self.axes @ ((columns[:, block] - self.centroid[:, None]) / self.step))
+        return columns
+
+    def points(self, places: Columns) -> Float64[np.ndarray, "n 3"]:
+        return places.T * self.step @ self.axes + self.centroid
+
+
+def _own_axes(
     columns: Columns, centroid: Float64[np.ndarray, "3"], square: Float64[np.ndarray, "n"]
 ) -> Float64[np.ndarray, "3 3"]:
     """Rows: to the point farthest from the centroid, to the one farthest from that axis, and their cross product."""
     first = _unit(columns[:, _farthest(columns, square)] - centroid)
-    beside = square - (first @ columns - first @ centroid) ** 2
+    beside = np.empty_like(square)
+    for block in _blocks(columns):
+        # Of a line, rounding would leave less than nothing.
+        beside[block] = np.maximum(square[block] - (first @ columns[:, block] - first @ centroid) ** 2, 0)
     second = columns[:, _farthest(columns, beside)] - centroid
-    second = _unit(second - (second @ first) * first)
+    # Of points on a line only rounding is left, which is no direction.
+    second = _unit(second - (second @ first) * first, least=_FLAT * np.sqrt(square.max()))
     return np.stack([first, second, np.cross(first, second)])
 
 
-def _unit(vector: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "3"]:
-    return vector / max(float(np.linalg.norm(vector)), _TINY)
+def _unit(vector: Float64[np.ndarray, "3"], least: float = _TINY) -> Float64[np.ndarray, "3"]:
+    """The vector at length 1; what is shorter than ``least`` stays shorter."""
+    return vector / max(float(np.linalg.norm(vector)), least, _TINY)
 
 
 def _square_distance(columns: Columns, place: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "n"]:
@@ -144,21 +194,106 @@ def _farthest(columns: Columns, square: Float64[np.ndarray, "n"]) -> int:
     return int(near[np.lexsort(columns[:, near])[-1]])
 
 
+# ── stray points ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _near(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
+    """Which points of a small cloud have their third neighbour near them."""
+    from scipy.spatial import cKDTree  # slow to import
+
+    exact = np.asarray(points, dtype=np.float64)
+    distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
+    # Of a cloud with many copies of the same points, the usual distance would be 0.
+    usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
+    return distance <= STRAY * usual
+
+
+class _Grid:
+    """Numbered voxels, about 2**18 that fill the box of some places and one layer of empty ones around them."""
+
+    def __init__(self, places: Columns) -> None:
+        low, high = places.min(axis=1), places.max(axis=1)
+        extent = np.maximum(high - low, max((high - low).max() / 64, 1.0))
+        self.size = max(float(np.cbrt(extent.prod() / _FINE_CELLS)), 1.0)
+        # The outermost places lie in the middle of their voxels: at their sides rounding would decide.
+        self.low = low - 1.5 * self.size
+        self.sides = ((high - self.low) / self.size).astype(np.int64) + 2
+
+    def voxel(self, places: Columns) -> Int[np.ndarray, "n"]:
+        """The number of each place's voxel."""
+        voxel = np.empty(places.shape[1], dtype=np.int64)
+        for block in _blocks(places):
+            x, y, z = ((places[:, block] - self.low[:, None]) / self.size).astype(np.int64)
+            voxel[block] = (x * self.sides[1] + y) * self.sides[2] + z
+        return voxel
+
+
+@dataclass(frozen=True)
+class _Fine:
+    """A large cloud, gathered in fine voxels of its own frame."""
+
+    frame: _Frame
+    grid: _Grid
+    number: Int[np.ndarray, "cells"]
+    """From 1 on where a voxel holds points that are not stray."""
+    weight: Float64[np.ndarray, "k"]
+    sums: Float64[np.ndarray, "3 k"]
+    """How many points each of these has, and the sums of their places: whole numbers, so exact."""
+
+    def have(self, points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
+        """Which points lie in the voxels that are not stray."""
+        low, high = self.grid.low, self.grid.low + self.grid.size * (self.grid.sides - 1)
+        # What lies outside comes into the empty layer.
+        places = np.clip(self.frame.places(_columns(points)), low[:, None], high[:, None])
+        return self.number[self.grid.voxel(places)] > 0
+
+
+def _fine_voxels(points: Float[np.ndarray, "n 3"]) -> _Fine:
+    """A large cloud in fine voxels; those of its stray points are left out."""
+    columns = _columns(points)
+    frame = _Frame(columns)
+    places = frame.places(columns)
+    grid = _Grid(places)
+    voxel = grid.voxel(places)
+    weight = np.bincount(voxel, minlength=int(grid.sides.prod()))
+    own = _dense(weight.reshape(grid.sides))
+    cells = np.stack(np.unravel_index(own, grid.sides))
+    least, most = cells.min(axis=1, keepdims=True) - 1, cells.max(axis=1, keepdims=True) + 2
+    if len(own) < _FEW and 8 * (most - least).prod() < len(weight):
+        # Without what lies far outside, the voxels become half as large, or smaller.
+        low, high = (grid.low[:, None] + grid.size * bound for bound in (least, most))
+        inside = ((places >= low) & (places < high)).all(axis=0)
+        if not inside.all():
+            return _fine_voxels(points[inside])
+    number = np.zeros(len(weight), dtype=np.int64)
+    number[own] = np.arange(1, len(own) + 1)
+    return _Fine(frame, grid, number, weight[own].astype(np.float64), _sums(number[voxel], places)[:, 1:])
+
+
+def _dense(weight: Int[np.ndarray, "x y z"]) -> Int[np.ndarray, "k"]:
+    """The voxels that hold points with enough others around them, against the cloud's usual point."""
+    filled = np.flatnonzero(weight)
+    own = weight.ravel()[filled]
+    cells = np.stack(np.unravel_index(filled, weight.shape))
+    sides = np.array(weight.shape)
+    # What lies before each corner of a voxel: of any cube, eight corners tell how much is in it.
+    before = np.zeros(sides + 1, dtype=np.int32)
+    before[1:, 1:, 1:] = weight
+    for axis in range(3):
+        np.cumsum(before, axis=axis, out=before)
+    for reach in range(1, int(sides.max()) + 1):
+        low, high = np.maximum(cells - reach, 0), np.minimum(cells + reach + 1, sides[:, None])
+        around = np.zeros(len(filled), dtype=np.int32)
+        for (x, a), (y, b), (z, c) in product(*([(one, -1), (other, 1)] for one, other in zip(low, high, strict=True))):
+            around += a * b * c * before[x, y, z]
+        order = np.argsort(around)
+        usual = around[order[np.searchsorted(np.cumsum(own[order]), own.sum() / 2)]]
+        if usual >= _ENOUGH:
+            break
+    return filled[around >= _SPARSE * usual]
+
+
 # ── voxels ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _fine_voxel(places: Columns, reach: float) -> Int[np.ndarray, "n"]:
-    """The number of each point's voxel, of about 2**18 that fill the cloud's box."""
-    low = np.maximum(places.min(axis=1), -reach)
-    extent = np.minimum(places.max(axis=1), reach) - low
-    extent = np.maximum(extent, max(extent.max() / 64, _TINY))
-    size = np.cbrt(extent.prod() / _FINE_CELLS)
-    sides = np.ceil(extent / size).astype(np.int64) + 1
-    voxel = np.empty(places.shape[1], dtype=np.int64)
-    for block in _blocks(places):
-        x, y, z = np.clip((places[:, block] - low[:, None]) / size, 0, sides[:, None] - 1).astype(np.int64)
-        voxel[block] = (x * sides[1] + y) * sides[2] + z
-    return voxel
 
 
 def _finest_voxel(places: Columns, count: int) -> Int[np.ndarray, "n"]:
@@ -180,10 +315,6 @@ def _finest_voxel(places: Columns, count: int) -> Int[np.ndarray, "n"]:
     return voxel(large)
 
 
-def _gathered(
-    voxel: Int[np.ndarray, "n"], weight: Float64[np.ndarray, "n"], sums: Columns
-) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "3 k"]]:
-    """Weights and sums (whole numbers, so exact) of what shares a voxel."""
-    total = np.bincount(voxel, weights=weight)
-    filled = np.flatnonzero(total)
-    return total[filled], np.stack([np.bincount(voxel, weights=row)[filled] for row in sums])
+def _sums(voxel: Int[np.ndarray, "n"], rows: Columns) -> Float64[np.ndarray, "3 k"]:
+    """Sums, by voxel, of each row."""
+    return np.stack([np.bincount(voxel, weights=row) for row in rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import overload
@@ -10,11 +10,10 @@ from typing import overload
 import numpy as np
 from jaxtyping import Float, Float64
 
-from geocaps.apps.align import hypotheses
-from geocaps.apps.align.align import MINIMUM_POINTS
+from geocaps.apps.align import MINIMUM_POINTS
+from geocaps.apps.align.hypotheses import from_principal_axes, narrowed
 from geocaps.apps.align.icp import by_table, by_tree, refine
 from geocaps.apps.align.prepare import Prepared, prepare
-from geocaps.apps.align.score import narrowed
 from geocaps.apps.clouds import Placed
 from geocaps.geometry.similarity import Similarity, concatenate
 from geocaps.index.store import Row
@@ -22,12 +21,9 @@ from geocaps.index.store import Row
 _COARSE_REACH = 0.4
 _REACHES = np.array([0.5, 0.4, 0.3, 0.25, 0.2, 0.2])
 _POLISH = np.full(4, 0.2)
-_COARSE, _FINE = 6, 2
-"""How many hypotheses are refined on few points, and on all."""
-_ONE = np.radians(10), 0.2
-"""Motions that differ by less than this angle and shift are one."""
-_FLAT = 1e-6
-"""A cloud no wider than this share of its radius is one point: it has no orientation."""
+_COARSE, _FINE = 6, 2  # how many hypotheses are refined on few points, and on all
+_ONE = np.radians(10), 0.2  # motions that differ by less than this angle and shift are one
+_FLAT = 1e-6  # a cloud no wider than this share of its radius is one point: it has no orientation
 _DRAWN, _DRAWN_INLINE, _NAME_WIDTH = 10, 5, 40
 _BLUE, _GREY = (0.27, 0.47, 0.67), (0.75, 0.75, 0.75)
 
@@ -76,9 +72,6 @@ class SearchResult(Sequence[Hit]):
     def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[index]
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
 
     def __repr__(self) -> str:
         lines = [f"{len(self)} hits for {self.query}"]
@@ -135,14 +128,11 @@ def reranked(
     ``turns`` are the rotations of all poses that the query may be seen in, not only of the most probable one.
     """
     work = _Work.of(query)
-    first = []
-    for row, distance in found[:most]:
-        pose, chamfer = _by_points(row, work, turns)
-        first.append(_hit(row, distance, pose, chamfer))
+    first = [_hit(row, distance, *_by_points(row, work, turns)) for row, distance in found[:most]]
     first.sort(key=lambda hit: (hit.chamfer, hit.distance))
     # One object capsule laid on the other: no search, no distance.
-    onto = [(row, distance, _object_frame(query) @ _object_frame(row).inverse()) for row, distance in found[most:]]
-    return first + [_hit(row, distance, pose, None) for row, distance, pose in onto]
+    frame = _object_frame(query)
+    return first + [_hit(row, distance, frame @ _object_frame(row).inverse(), None) for row, distance in found[most:]]
 
 
 def _hit(row: Row, distance: float, pose: Similarity, chamfer: float | None) -> Hit:
@@ -182,7 +172,7 @@ def _by_points(hit: Row, query: _Work, turns: Float64[np.ndarray, "s 3 3"]) -> t
 
 def _search(a: Prepared, b: Prepared, turns: Float64[np.ndarray, "s 3 3"]) -> Similarity:
     """A few ways to lay the hit A on the query B, in working units."""
-    motions = concatenate([Similarity(turns), hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid])])
+    motions = concatenate([Similarity(turns), from_principal_axes(a.points[a.solid], b.points[b.solid])])
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     motions = narrowed(few_a, few_b, motions, _COARSE_REACH, _COARSE, even=True, apart=_ONE)
     motions = refine(few_a, few_b, motions, _REACHES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +22,10 @@ if TYPE_CHECKING:
 
 TABLE = "objects"
 FORMAT = "2"
-APPROXIMATE_FROM = 50_000
-"""From this many objects on, an approximate vector index answers in place of a comparison with every feature."""
-_PROBES, _REFINE = 64, 40
-"""Of the approximate index: cells that are looked into, and how many times k are compared exactly."""
-_KEPT_FOR = timedelta(hours=1)
-"""Age from which files that newer ones have replaced are deleted: no search takes that long."""
-_QUANTUM = 1 / 32767
-"""Kept points lie in the unit ball and are stored as 16-bit multiples of this."""
+APPROXIMATE_FROM = 50_000  # objects, from which a vector index answers in place of a comparison with every feature
+_PROBES, _REFINE = 64, 40  # of that index: cells that are looked into, and how many times k are compared exactly
+_KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
+_QUANTUM = 1 / 32767  # kept points lie in the unit ball and are stored as 16-bit multiples of this
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
 
@@ -53,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which objects: those that fit everything given. ``path`` is a pattern with ``*`` and ``?`` over whole paths."""
+    """The objects that match everything given; ``path`` is a pattern with ``*`` and ``?`` over whole paths."""
 
     class_name: str | None = None
     path: str | None = None
@@ -92,9 +89,9 @@ class Store:
 
     def create(self, weights: str, config: str, dimension: int) -> None:
         """Makes the empty table, unless another process was quicker."""
+        made_with = {_FORMAT_KEY: FORMAT, _WEIGHTS_KEY: weights, _CONFIG_KEY: config}
         with self._told("made"):
-            made_with = {_WEIGHTS_KEY: weights.encode(), _CONFIG_KEY: config.encode()}
-            schema = _schema(dimension, {_FORMAT_KEY: FORMAT.encode(), **made_with})
+            schema = _schema(dimension, {key: value.encode() for key, value in made_with.items()})
             self._database().create_table(TABLE, schema=schema, exist_ok=True)
         self._table = None
 
@@ -112,14 +109,14 @@ class Store:
     def dimension(self) -> int:
         return self.table.schema.field("feature").type.list_size
 
-    def count(self, where: Filter | None = None) -> int:
+    def count(self) -> int:
         with self._told("read"):
-            return self.table.count_rows(where.sql() if where is not None else None)
+            return self.table.count_rows()
 
     def classes(self) -> list[str | None]:
         """The class of every object."""
         with self._told("read"):
-            found = self.table.search().select(["class_name"]).limit(max(1, self.table.count_rows())).to_arrow()
+            found = self.table.search().select(["class_name"]).limit(self._most()).to_arrow()
         return found["class_name"].to_pylist()
 
     def known(self, ids: Sequence[str], paths: Sequence[str]) -> list[tuple[str, str | None]]:
@@ -135,11 +132,11 @@ class Store:
         """Adds the rows whose ids are not there yet, in one commit."""
         if rows:
             with self._told("written to"):
-                batch = _to_arrow(rows, self.table.schema)
+                batch = _extra("pyarrow").Table.from_pylist([_to_arrow(row) for row in rows], self.table.schema)
                 self.table.merge_insert("id").when_not_matched_insert_all().execute(batch)
 
     def delete(self, where: Filter) -> int:
-        """Removes what fits the filter, and returns how many objects that were."""
+        """Removes the objects that match the filter, and returns how many they were."""
         condition = where.sql()
         assert condition is not None, "a filter that fits everything must not delete"
         with self._told("written to"):
@@ -202,7 +199,7 @@ class Store:
         return "://" in self.where
 
     def _may_be_there(self) -> bool:
-        """Whether an index is at a local path. What is something else is never written into."""
+        """Whether an index is at a local path. A folder with other contents is never written to."""
         if self._is_remote:
             return True
         folder = Path(self.where)
@@ -225,10 +222,7 @@ class Store:
         return False
 
     def _database(self) -> Any:
-        try:
-            import lancedb
-        except ImportError as error:
-            raise MissingExtraError("a search index", "index") from error
+        lancedb = _extra("lancedb")
         # What other processes and machines have written is seen at the next call.
         return lancedb.connect(self.where, read_consistency_interval=timedelta(0))
 
@@ -282,11 +276,15 @@ def _like(pattern: str) -> str:
 # ── rows and arrow ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
+def _extra(module: str) -> Any:
     try:
-        import pyarrow as pa
+        return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError("a search index", "index") from error
+
+
+def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
+    pa = _extra("pyarrow")
     fields = [
         ("id", pa.string()),
         ("name", pa.string()),
@@ -302,27 +300,11 @@ def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
     return pa.schema(fields, metadata=metadata)
 
 
-def _to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(
-        [
-            {
-                "id": row.id,
-                "name": row.name,
-                "path": row.path,
-                "class_name": row.class_name,
-                "feature": row.feature,
-                "translation": row.pose.translation,
-                "wxyz": row.pose.wxyz,
-                "center": row.normalization.translation,
-                "scale": float(row.normalization.scale),
-                "points": np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1),
-            }
-            for row in rows
-        ],
-        schema=schema,
-    )
+def _to_arrow(row: Row) -> dict[str, Any]:
+    own = {name: getattr(row, name) for name in ("id", "name", "path", "class_name", "feature")}
+    placed = {"translation": row.pose.translation, "wxyz": row.pose.wxyz, "center": row.normalization.translation}
+    points = np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1)
+    return {**own, **placed, "scale": float(row.normalization.scale), "points": points}
 
 
 def _from_arrow(record: dict[str, Any]) -> Row:
@@ -332,10 +314,7 @@ def _from_arrow(record: dict[str, Any]) -> Row:
     if not sound or not np.isfinite([*numbers, record["scale"]]).all():
         raise ValueError(f"the entry {record['id']} is damaged")
     return Row(
-        id=record["id"],
-        name=record["name"],
-        path=record["path"],
-        class_name=record["class_name"],
+        **{name: record[name] for name in ("id", "name", "path", "class_name")},
         feature=np.array(record["feature"], dtype=np.float32),
         pose=Similarity.from_wxyz(record["wxyz"], record["translation"]),
         normalization=Similarity(np.eye(3), record["center"], record["scale"]),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -98,11 +97,12 @@ def _read_scene(tree: Json, path: Path, binary: bytes) -> Geometry:
             vertices.append(points)
             triangles.append(faces + offset)
             offset += len(points)
-    points = np.concatenate(vertices or loose)
-    whole = limits.mesh(points, np.concatenate(triangles)) if vertices else limits.cloud(points)
     primitives = [primitive for mesh in tree["meshes"] for primitive in _dicts(mesh, "primitives")]
     named = {name for primitive in primitives for name in _dict(primitive.get("attributes", {}))}
-    return replace(whole, extras=limits.extras_of(named), units="metres")  # as glTF has it for every file
+    known = limits.extras_of(named), "metres"  # as glTF has it for every file
+    if not vertices:
+        return limits.cloud(np.concatenate(loose), *known)
+    return limits.mesh(np.concatenate(vertices), np.concatenate(triangles), *known)
 
 
 def _check_sizes(tree: Json, meshes: list[list[Json]], placed: list[int], buffers: list[bytes]) -> None:

@@ -29,10 +29,8 @@ class Geometry:
 
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"] | None = None
-    extras: tuple[str, ...] = ()
-    """What else the file says of its points, such as colours; it is ignored."""
-    units: str | None = None
-    """The unit of length, where the file or its format states one."""
+    extras: tuple[str, ...] = ()  # what else the file says of its points, such as colours; it is ignored
+    units: str | None = None  # the unit of length, where the file or its format states one
 
 
 def cloud(points: np.ndarray, extras: Iterable[str] = (), units: str | None = None) -> Geometry:
@@ -70,7 +68,7 @@ def _fans(polygons: np.ndarray | Sequence) -> Int[np.ndarray, "f 3"]:
 
 
 def extras_of(names: Iterable[str]) -> tuple[str, ...]:
-    """What the columns of these names hold beside the coordinates."""
+    """What columns with these names hold besides the coordinates."""
     known = {name.lower() for name in names}
     return tuple(what for what, signs in _EXTRAS.items() if known & signs)
 
@@ -101,7 +99,7 @@ def checked_size(path: Path, limit: int | None = None) -> int:
 
 
 def read_text(path: Path) -> str:
-    """The whole of a text file."""
+    """A whole text file."""
     check_text(path.stat().st_size)
     return decode(read_bytes(path))
 

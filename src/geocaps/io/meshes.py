@@ -1,10 +1,12 @@
-"""Meshes: points drawn uniformly by area from triangles, and the formats OBJ, OFF and STL."""
+"""Meshes: points drawn uniformly by area from triangles, and the formats OBJ, OFF, STL and PLY."""
 
 from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,6 +19,14 @@ from geocaps.io.limits import Geometry
 # ModelNet glues the counts to the keyword: "OFF490 518 0".
 _OFF_HEADER = re.compile(r"\s*(?:ST)?(C?)(N?)OFF\s*(\d{1,18})\s+(\d{1,18})\b")
 _STL_HEADER_BYTES, _STL_TRIANGLE_BYTES = 84, 50
+_PLY_HEADER_BYTES = 64 * 1024
+_PLY_TYPES = {
+    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4",
+    "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
+    "int64": "i8", "uint64": "u8", "float32": "f4", "float64": "f8",
+}  # fmt: skip
+_PLY_FORMATS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
+_INDEX_NAMES = ("vertex_indices", "vertex_index")
 
 
 def sample_surface(
@@ -157,3 +167,166 @@ def read_stl(path: Path) -> Geometry:
         raise ValueError("there is no complete solid with triangles: empty or cut short")
     vertices = np.concatenate(corners)
     return limits.mesh(vertices, np.arange(len(vertices)).reshape(-1, 3))
+
+
+# ── PLY, ASCII and binary, with or without faces ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Property:
+    name: str
+    dtype: np.dtype
+    length_dtype: np.dtype | None  # of a list, else None
+
+
+@dataclass(frozen=True)
+class _Element:
+    name: str
+    count: int
+    properties: list[_Property] = field(default_factory=list)
+
+    @property
+    def least_bytes(self) -> int:
+        """The bytes of a row whose lists are empty."""
+        return sum((prop.length_dtype or prop.dtype).itemsize for prop in self.properties)
+
+
+def read_ply(path: Path) -> Geometry:
+    """Read a PLY file; without faces its vertices are the cloud. Colours, normals and the like are ignored."""
+    data = limits.read_bytes(path)
+    elements, in_text, start = _ply_header(data)
+    _check_ply_sizes(elements, in_text, start, data)
+    rows = _Rows(data, start, in_text)
+    vertices: np.ndarray = np.empty((0, 3))
+    faces: Any = np.empty((0, 3))
+    for element in elements.values():
+        if element.name == "vertex" and any(prop.length_dtype is not None for prop in element.properties):
+            raise ValueError("its vertices have lists among their properties")
+        table: dict[str, Any] = _read_even(element, rows) or _read_uneven(element, rows)
+        if element.name == "vertex":
+            vertices = np.column_stack([table[axis] for axis in "xyz"])
+        elif element.name == "face":
+            faces = next((table[name] for name in _INDEX_NAMES if name in table), faces)
+    return limits.mesh(vertices, faces, limits.extras_of(prop.name for prop in elements["vertex"].properties))
+
+
+def _ply_header(data: bytes) -> tuple[dict[str, _Element], bool, int]:
+    """The elements by name, whether their rows are text, and where these begin."""
+    end = data.find(b"end_header", 0, _PLY_HEADER_BYTES)
+    newline = data.find(b"\n", end)
+    if not data.startswith(b"ply") or end < 0 or newline < 0:
+        raise ValueError("it does not begin with a PLY header (ply ... end_header)")
+    lines = [line.split() for line in data[:end].decode("latin-1").splitlines()]
+    if len(lines) < 2 or len(lines[1]) < 2 or lines[1][0] != "format" or lines[1][1] not in _PLY_FORMATS:
+        raise ValueError("the second line does not give the format (ascii or binary, little or big endian)")
+    order = _PLY_FORMATS[lines[1][1]]
+    elements: dict[str, _Element] = {}
+    for words in lines[2:]:
+        if not words or words[0] in ("comment", "obj_info"):
+            continue
+        if words[0] == "element" and len(words) == 3 and words[1] not in elements:
+            element = _Element(words[1], int(words[2]))
+            limits.check_count(element.count, f"rows of '{element.name}'")
+            elements[element.name] = element
+        elif words[0] == "property" and elements and len(words) in (3, 5):
+            element.properties.append(_ply_property(words, order))
+        else:
+            raise ValueError(f"the header has a line that is not understood: {' '.join(words)[:60]!r}")
+    if "vertex" not in elements or not {"x", "y", "z"} <= {p.name for p in elements["vertex"].properties}:
+        raise ValueError("the header declares no vertex element with x, y and z")
+    return elements, order == "", newline + 1
+
+
+def _ply_property(words: list[str], order: str) -> _Property:
+    types = words[2:4] if words[1] == "list" else words[1:2]
+    unknown = [name for name in types if name not in _PLY_TYPES]
+    if unknown or (len(words) == 5) != (words[1] == "list"):
+        raise ValueError(f"the header has a property that is not understood: {' '.join(words)[:60]!r}")
+    if len(types) == 2 and _PLY_TYPES[types[0]].startswith("f"):
+        raise ValueError("the length of a list cannot be a floating-point number")
+    dtypes = [np.dtype(order + _PLY_TYPES[name] if order else np.float64) for name in types]
+    return _Property(words[-1], dtypes[-1], dtypes[0] if len(dtypes) == 2 else None)
+
+
+def _check_ply_sizes(elements: dict[str, _Element], in_text: bool, start: int, data: bytes) -> None:
+    if not in_text:
+        needed = sum(element.count * element.least_bytes for element in elements.values())
+        limits.check_present(needed, len(data) - start, "the rows that the header declares")
+        if any(element.count and not element.properties for element in elements.values()):
+            raise ValueError("the header declares an element without properties")
+        return
+    rows = sum(element.count for element in elements.values())
+    lines = data.count(b"\n", start) + (not data.endswith(b"\n"))
+    if lines < rows:
+        raise ValueError(f"the header declares {rows:,} rows, and {lines:,} lines follow: damaged or cut short")
+    # Each line becomes an array, so a file of blank lines would fill the memory.
+    if lines > 2 * rows + 1000:
+        raise ValueError(f"the header declares {rows:,} rows, and {lines:,} lines follow")
+
+
+Field = tuple[str, np.dtype, int]  # a name, the type of its values, and how many of them a row has
+
+
+class _Rows:
+    """The rows of a file, read from `position` on. Text is turned into float64 first, and read like a binary file."""
+
+    def __init__(self, data: bytes, start: int, in_text: bool) -> None:
+        self.data, self.position, self.in_text = np.frombuffer(data, np.uint8), start, in_text
+        if in_text:
+            limits.check_text(len(data))
+            self.data, self.position = np.array(limits.decode(data[start:]).split(), dtype=np.float64).view(np.uint8), 0
+
+    def take(self, fields: list[Field], count: int) -> dict[str, np.ndarray]:
+        """So many rows, by column [count, n]; a file that has fewer is refused."""
+        end = self.position + count * sum(dtype.itemsize * length for _, dtype, length in fields)
+        if self.in_text and end > len(self.data):
+            numbers, there = end // 8, len(self.data) // 8
+            raise ValueError(f"{numbers:,} numbers are declared, and {there:,} are there: damaged or cut short")
+        limits.check_present(end, len(self.data), "the rows that the header declares")
+        row = np.dtype([(f"f{i}", dtype, (length,)) for i, (_, dtype, length) in enumerate(fields)])
+        table = np.ndarray(count, row, self.data, self.position)
+        self.position = end
+        return {name: table[f"f{i}"] for i, (name, _, _) in enumerate(fields)}
+
+
+def _list_length(prop: _Property, rows: _Rows) -> int:
+    """How many values come next: of a list as its row says, else one."""
+    if prop.length_dtype is None:
+        return 1
+    return max(int(rows.take([("n", prop.length_dtype, 1)], 1)["n"][0, 0]), 0)
+
+
+def _read_even(element: _Element, rows: _Rows) -> dict[str, np.ndarray] | None:
+    """The columns of an element whose lists are all as long as those of its first row; else None, and nothing read."""
+    if element.count == 0:
+        return {prop.name: np.empty((0, 1)) for prop in element.properties}
+    start = rows.position
+    fields: list[Field] = []
+    lengths: dict[str, int] = {}
+    for prop in element.properties:
+        length = _list_length(prop, rows)
+        if prop.length_dtype is not None:
+            lengths[f"n {prop.name}"] = length
+            fields.append((f"n {prop.name}", prop.length_dtype, 1))
+        fields.append((prop.name, prop.dtype, length))
+        rows.take(fields[-1:], 1)
+    rows.position = start
+    try:
+        table = rows.take(fields, element.count)
+    except ValueError:  # too few bytes for lists of that length
+        return None
+    if any((table[name] != length).any() for name, length in lengths.items()):
+        rows.position = start
+        return None
+    return table
+
+
+def _read_uneven(element: _Element, rows: _Rows) -> dict[str, list[np.ndarray]]:
+    """The lists of an element by name, row by row."""
+    lists: dict[str, list[np.ndarray]] = {prop.name: [] for prop in element.properties if prop.length_dtype is not None}
+    for _ in range(element.count):
+        for prop in element.properties:
+            values = rows.take([("v", prop.dtype, _list_length(prop, rows))], 1)["v"][0]
+            if prop.length_dtype is not None:
+                lists[prop.name].append(values)
+    return lists

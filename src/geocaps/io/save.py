@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ COLORED_MESH_SUFFIXES = (".glb", ".obj", ".ply")
 
 # The names that PLY has for the types that are written.
 _PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
+# Enough digits to read the same number back.
+_DIGITS = {"f4": "%.9g", "f8": "%.17g"}
 _COLORS = ("red", "green", "blue")
 _ROUGH = 0.8
 
@@ -76,7 +79,8 @@ def save_cloud(
     import trimesh  # slow to import, and GLB alone needs it
 
     center = _center(points)
-    cloud = trimesh.PointCloud(points - center, colors=None if colors is None else _opaque(colors))
+    opaque = None if colors is None else np.pad(colors, ((0, 0), (0, 1)), constant_values=255)
+    cloud = trimesh.PointCloud(points - center, colors=opaque)
     write_whole(path, _glb([("points", cloud)], center))
 
 
@@ -117,7 +121,9 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def check_target(path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+def check_target(
+    path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = (), replaces: bool = True
+) -> None:
     """Refuse a name that cannot be written, or that is one of the inputs; call it before any long work."""
     if path.suffix.lower() not in suffixes:
         raise UsageError(f"cannot write {path}: the name must end in {' or '.join(sorted(suffixes))}")
@@ -130,6 +136,19 @@ def check_target(path: Path, suffixes: Collection[str], *, inputs: Iterable[str 
         raise UsageError(f"cannot write {path}: nothing may be written in the folder {path.parent}")
     if path.exists() and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
         raise UsageError(f"cannot write {path}: it is an input, and would be replaced")
+    if path.exists() and not replaces:
+        raise UsageError(f"{path} exists already; choose another name or give --overwrite")
+
+
+def write_member(
+    archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
+) -> None:
+    """Write an array of an NPZ piece by piece. A ZipInfo has no date: the same arrays give the same bytes."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        np.lib.format.write_array_header_1_0(member, header)
+        for piece in pieces:
+            member.write(np.ascontiguousarray(piece, dtype).tobytes())
 
 
 def _check_colors(colors: ArrayLike, count: int) -> np.ndarray:
@@ -176,17 +195,9 @@ def _write_ply(file: IO[bytes], columns: Columns, faces: np.ndarray | None = Non
         file.write(faces.tobytes())
 
 
-def _number_format(values: np.ndarray) -> str:
-    """The digits that bring the same number back."""
-    return {"f4": "%.9g", "f8": "%.17g"}.get(values.dtype.str[1:], "%d")
-
-
 def _write_rows(file: IO[bytes], columns: Columns) -> None:
-    np.savetxt(file, _table(columns), fmt=" ".join(_number_format(values) for values in columns.values()))
-
-
-def _write_npy(file: IO[bytes], columns: Columns) -> None:
-    np.save(file, _points(columns), allow_pickle=False)
+    forms = [_DIGITS.get(values.dtype.str[1:], "%d") for values in columns.values()]
+    np.savetxt(file, _table(columns), fmt=" ".join(forms))
 
 
 def _write_npz(file: IO[bytes], columns: Columns) -> None:
@@ -204,23 +215,15 @@ def _write_pcd(file: IO[bytes], columns: Columns) -> None:
     if "red" in fields:
         red, green, blue = (fields.pop(name).astype(np.uint32) for name in _COLORS)
         fields["rgb"] = (red << 16) | (green << 8) | blue
-    kinds = [values.dtype.kind.upper() for values in fields.values()]
-    sizes = [str(values.dtype.itemsize) for values in fields.values()]
-    count = len(columns["x"])
-    lines = [
-        "# .PCD v0.7 - Point Cloud Data file format",
-        "VERSION 0.7",
-        f"FIELDS {' '.join(fields)}",
-        f"SIZE {' '.join(sizes)}",
-        f"TYPE {' '.join(kinds)}",
-        f"COUNT {' '.join('1' for _ in fields)}",
-        f"WIDTH {count}",
-        "HEIGHT 1",
-        "VIEWPOINT 0 0 0 1 0 0 0",
-        f"POINTS {count}",
-        "DATA ascii",
-    ]
-    file.write("".join(f"{line}\n" for line in lines).encode())
+    kinds = " ".join(values.dtype.kind.upper() for values in fields.values())
+    sizes = " ".join(str(values.dtype.itemsize) for values in fields.values())
+    count, ones = len(columns["x"]), " ".join("1" for _ in fields)
+    header = (
+        "# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\n"
+        f"FIELDS {' '.join(fields)}\nSIZE {sizes}\nTYPE {kinds}\nCOUNT {ones}\n"
+        f"WIDTH {count}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {count}\nDATA ascii\n"
+    )
+    file.write(header.encode())
     _write_rows(file, fields)
 
 
@@ -236,20 +239,19 @@ def _glb(parts: Sequence[tuple[str, trimesh.Trimesh | trimesh.PointCloud]], cent
 
 
 def _write_glb(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
-    center = _center(np.concatenate([mesh.vertices for mesh in meshes]))
-    file.write(_glb([(mesh.name, _painted(mesh, center)) for mesh in meshes], center))
-
-
-def _painted(mesh: Mesh, center: Float[np.ndarray, "3"]) -> trimesh.Trimesh:
     import trimesh
     from trimesh.visual import TextureVisuals
     from trimesh.visual.material import PBRMaterial
 
-    # Double-sided: a decoded surface has no outside, and viewers hide the backs of what has one.
-    paint = PBRMaterial(name=mesh.name, doubleSided=True, metallicFactor=0.0, roughnessFactor=_ROUGH)
-    if mesh.color is not None:
-        paint.baseColorFactor = [*mesh.color, 255]
-    return trimesh.Trimesh(mesh.vertices - center, mesh.faces, process=False, visual=TextureVisuals(material=paint))
+    center, parts = _center(np.concatenate([mesh.vertices for mesh in meshes])), []
+    for mesh in meshes:
+        # Double-sided: a decoded surface has no outside, and viewers hide the backs of what has one.
+        paint = PBRMaterial(name=mesh.name, doubleSided=True, metallicFactor=0.0, roughnessFactor=_ROUGH)
+        if mesh.color is not None:
+            paint.baseColorFactor = [*mesh.color, 255]
+        visual = TextureVisuals(material=paint)
+        parts.append((mesh.name, trimesh.Trimesh(mesh.vertices - center, mesh.faces, process=False, visual=visual)))
+    file.write(_glb(parts, center))
 
 
 def _write_obj(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
@@ -258,7 +260,7 @@ def _write_obj(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
     for mesh in meshes:
         file.write(f"o {mesh.name}\n".encode())
         columns = mesh.vertices.astype(np.float64)
-        form = "v" + " %.9g" * 3 if mesh.vertices.dtype == np.float32 else "v" + " %.17g" * 3
+        form = "v" + f" {_DIGITS['f4' if mesh.vertices.dtype == np.float32 else 'f8']}" * 3
         if mesh.color is not None:
             columns = np.column_stack([columns, np.tile(mesh.color / 255, (len(columns), 1))])
             form += " %.6f" * 3
@@ -304,14 +306,10 @@ def _center(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3"]:
     return (low + high) / 2 if np.abs((low + high) / 2).max() > (high - low).max() else np.zeros(3)
 
 
-def _opaque(colors: UInt8[np.ndarray, "n 3"]) -> UInt8[np.ndarray, "n 4"]:
-    return np.column_stack([colors, np.full(len(colors), 255, dtype=np.uint8)])
-
-
 _WRITERS: dict[str, Callable[[IO[bytes], Columns], None]] = {
     ".ply": _write_ply,
     ".xyz": _write_rows,
-    ".npy": _write_npy,
+    ".npy": lambda file, columns: np.save(file, _points(columns), allow_pickle=False),
     ".npz": _write_npz,
     ".pcd": _write_pcd,
 }

@@ -20,24 +20,17 @@ _TYPES = {"F": (4, 8), "I": (1, 2, 4, 8), "U": (1, 2, 4, 8)}
 
 
 @dataclass(frozen=True)
-class _Field:
-    name: str
-    dtype: np.dtype
-    count: int
-
-
-@dataclass(frozen=True)
 class _Header:
-    fields: list[_Field]
+    names: list[str]
+    row: np.dtype  # a field f0, f1, ... for each name, of as many values as it has in a row
     points: int
     encoding: str
     size: int  # bytes before the data
 
     @property
-    def axes(self) -> list[int]:
-        """The positions of the fields x, y and z."""
-        names = [item.name for item in self.fields]
-        return [names.index(axis) for axis in "xyz"]
+    def axes(self) -> list[str]:
+        """The fields x, y and z."""
+        return [f"f{self.names.index(axis)}" for axis in "xyz"]
 
 
 def read_pcd(path: Path) -> Geometry:
@@ -47,18 +40,17 @@ def read_pcd(path: Path) -> Geometry:
     """
     data = limits.read_bytes(path)
     header = _parse_header(data)
-    row_bytes = sum(item.dtype.itemsize * item.count for item in header.fields)
+    size = header.points * header.row.itemsize
     body = memoryview(data)[header.size :]
     if header.encoding == "ascii":
         points = _read_ascii(header, bytes(body))
     elif header.encoding == "binary":
-        limits.check_present(header.points * row_bytes, len(body), "the points that the header declares")
-        row = np.dtype([(f"f{i}", item.dtype, (item.count,)) for i, item in enumerate(header.fields)])
-        table = np.frombuffer(body, dtype=row, count=header.points)
-        points = np.column_stack([table[f"f{i}"][:, 0] for i in header.axes])
+        limits.check_present(size, len(body), "the points that the header declares")
+        table = np.frombuffer(body, dtype=header.row, count=header.points)
+        points = np.column_stack([table[axis][:, 0] for axis in header.axes])
     else:
-        points = _read_compressed(header, body, header.points * row_bytes)
-    return limits.cloud(points, limits.extras_of(item.name for item in header.fields))
+        points = _read_compressed(header, body, size)
+    return limits.cloud(points, limits.extras_of(header.names))
 
 
 def _parse_header(data: bytes) -> _Header:
@@ -78,30 +70,28 @@ def _parse_header(data: bytes) -> _Header:
     counts = [int(word) for word in entries.get("COUNT", ["1"] * len(names))]
     if not len(names) == len(sizes) == len(kinds) == len(counts) or not {"x", "y", "z"} <= set(names):
         raise ValueError("its header must give x, y and z, and SIZE, TYPE and COUNT for each field")
-    fields = []
+    fields: list[tuple[str, str, tuple[int]]] = []
     for name, size, kind, count in zip(names, sizes, kinds, counts, strict=True):
         if size not in _TYPES.get(kind, ()) or not 0 <= count <= 65_536 or (count == 0 and name in ("x", "y", "z")):
             raise ValueError(f"the field '{name[:20]}' has TYPE {kind[:20]}, SIZE {size}, COUNT {count}")
-        fields.append(_Field(name, np.dtype(f"<{kind.lower()}{size}"), count))
+        fields.append((f"f{len(fields)}", f"<{kind.lower()}{size}", (count,)))
     width, height = (int(entries.get(key, ["1"])[0]) for key in ("WIDTH", "HEIGHT"))
     points = int(entries["POINTS"][0]) if "POINTS" in entries else width * height
     limits.check_count(points)
     encoding = " ".join(entries["DATA"]).lower()
     if encoding not in ("ascii", "binary", "binary_compressed"):
         raise ValueError(f"DATA must be ascii, binary or binary_compressed, not {encoding[:40]!r}")
-    return _Header(fields, points, encoding, position)
+    return _Header(names, np.dtype(fields), points, encoding, position)
 
 
 def _read_ascii(header: _Header, body: bytes) -> np.ndarray:
     if header.points == 0:
         return np.empty((0, 3))
     limits.check_text(len(body))
+    starts = np.cumsum([0, *(header.row[i].shape[0] for i in range(len(header.names)))])
     # The shortest row is a digit for each field and a blank or a line's end after it.
-    limits.check_present(
-        header.points * 2 * sum(item.count for item in header.fields) - 1, len(body), "the points that it declares"
-    )
-    starts = np.cumsum([0, *(item.count for item in header.fields)])
-    columns = [int(starts[i]) for i in header.axes]
+    limits.check_present(header.points * 2 * int(starts[-1]) - 1, len(body), "the points that it declares")
+    columns = [int(starts[header.names.index(axis)]) for axis in "xyz"]
     rows = np.loadtxt(io.BytesIO(body), usecols=columns, ndmin=2, max_rows=header.points, encoding="latin-1")
     if len(rows) != header.points:
         raise ValueError(f"the header declares {header.points:,} points, and {len(rows):,} follow: cut short")
@@ -117,12 +107,11 @@ def _read_compressed(header: _Header, body: memoryview, size: int) -> np.ndarray
         raise ValueError(f"its points take {size:,} bytes, and {declared:,} are declared")
     limits.check_expansion(size, packed_size)
     unpacked = decompress_lzf(bytes(body[8 : 8 + packed_size]), size)
-    starts = np.cumsum([0, *(item.dtype.itemsize * item.count * header.points for item in header.fields)])
     columns = []
-    for i in header.axes:
-        item = header.fields[i]
-        values = np.frombuffer(unpacked, item.dtype, item.count * header.points, int(starts[i]))
-        columns.append(values[:: item.count])
+    for axis in header.axes:
+        kind, start = dict(header.row.fields or {})[axis][:2]
+        values = np.frombuffer(unpacked, kind.base, kind.shape[0] * header.points, start * header.points)
+        columns.append(values[:: kind.shape[0]])
     return np.column_stack(columns)
 
 
@@ -169,7 +158,7 @@ def decompress_lzf(packed: bytes, size: int) -> bytes:
 
 # ── LAS and LAZ ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_VLR_HEADER_BYTES = 54
+_VLR_BYTES = 54  # of the header of a record
 _LASZIP_RECORD = 22204
 _COMPRESSED_BIT = 0x80
 # For each kind of item in a layered chunk (point formats 6 to 10) the number of its layers; type 14 has one a byte.
@@ -232,14 +221,12 @@ def _units(header: Any) -> str | None:
 
 
 def _check_header(data: bytes) -> tuple[int, int, bool]:
-    """Where the points begin, the bytes of one, whether they are compressed: what laspy does not check."""
+    """Offset of the points, size of one, and whether they are compressed; laspy checks none of this."""
     if data[:4] != b"LASF" or len(data) < 227:
         raise ValueError("it does not begin with a LAS header")
     header_bytes, point_start, records, point_format, point_bytes = struct.unpack_from("<HIIBH", data, 94)
     limits.check_present(point_start, len(data), "the header and its records")
-    limits.check_present(
-        header_bytes + records * _VLR_HEADER_BYTES, point_start, "the records that the header declares"
-    )
+    limits.check_present(header_bytes + records * _VLR_BYTES, point_start, "the records that the header declares")
     return point_start, point_bytes, bool(point_format & _COMPRESSED_BIT)
 
 

@@ -10,7 +10,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -30,13 +30,7 @@ _NAMES = ("points", "data")
 _HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 
 Shape = tuple[int, ...]
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int = ..., /) -> bytes: ...
+Stream = io.BufferedIOBase | IO[bytes]
 
 
 def read_text(path: Path) -> Geometry:
@@ -58,7 +52,9 @@ def read_text(path: Path) -> Geometry:
         raise ValueError(f"expected at least three columns, the first line is {line[:60]!r}")
     columns: tuple[int, ...] = (0, 1, 2)
     extras: tuple[str, ...] = (f"{len(names) - 3} more columns",) if len(names) > 3 else ()
-    if not all(_is_number(name) for name in names[:3]):
+    try:
+        list(map(float, names[:3]))
+    except ValueError:  # a header
         if {"x", "y", "z"} <= set(names):
             columns = (names.index("x"), names.index("y"), names.index("z"))
         extras = limits.extras_of(names) or extras
@@ -78,14 +74,6 @@ def _next_line(stream: io.StringIO) -> tuple[int, str]:
             return start, line.strip()
         start = stream.tell()
     raise ValueError("there are no lines of numbers")
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def read_npy(path: Path) -> Geometry:
@@ -127,7 +115,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def npy_header(stream: Readable) -> tuple[Shape, bool, np.dtype]:
+def npy_header(stream: Stream) -> tuple[Shape, bool, np.dtype]:
     """Shape, whether in Fortran order, and type of an NPY stream, which is left where its data begin."""
     try:
         version = npy_format.read_magic(stream)
@@ -170,8 +158,14 @@ def _opened_npz(path: Path) -> zipfile.ZipFile:
 
 def read_hdf5(path: Path) -> Geometry:
     """Read the dataset `points` (or `data`), else the only dataset of shape [N, 3], in any group."""
+    import h5py  # slow to import
+
     size = limits.checked_size(path)
-    with _opened_hdf5(path) as file:
+    try:
+        opened = h5py.File(path, "r")
+    except OSError as error:
+        raise ValueError(why_not_hdf5(path, error)) from error
+    with opened as file:
         datasets = _hdf5_datasets(file)
         name = _choose({key: item.shape for key, item in datasets.items()})
         chosen = datasets[name]
@@ -185,17 +179,6 @@ def read_hdf5(path: Path) -> Geometry:
         limits.check_expansion(_nbytes(chosen.shape, chosen.dtype), chosen.id.get_storage_size())
         limits.check_expansion(_nbytes(chosen.chunks or (), chosen.dtype), size)
         return _cloud(chosen[:])
-
-
-def _opened_hdf5(path: Path) -> h5py.File:
-    import h5py  # slow to import
-
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise ValueError(why_not_hdf5(path, error)) from error
 
 
 def why_not_hdf5(path: Path, error: Exception) -> str:

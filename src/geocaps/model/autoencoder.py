@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.config import ModelConfig, ObjectConfig
 from geocaps.model.object import AgreeingObject
 from geocaps.model.object_paper import PaperObject
-from geocaps.model.parts import PointsToParts
+from geocaps.model.parts import PartsResult, PointsToParts
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,25 @@ class Parse:
     """What the model sees in a batch of clouds ``[b, n, 3]``."""
 
     parts: Capsules  # [b, j]
+    share: Float[Tensor, "b j"]  # of the cloud, routed to each part
     object: Capsules  # [b]
-    candidates: Pose  # [b, s]: where each starting viewpoint was led
+    scale: Float[Tensor, "b"]  # radius of the whole object, where the cloud's own is 1
+    candidates: Pose  # [b, s]: where the starting viewpoints were led
     probability: Float[Tensor, "b s"]
+    percept: Float[Tensor, "b j d"] | None  # what the object looks like from each part; None in the paper's layer
+
+    def __getitem__(self, index: slice) -> Parse:
+        """Some of the objects."""
+        percept = None if self.percept is None else self.percept[index]
+        return Parse(
+            self.parts[index],
+            self.share[index],
+            self.object[index],
+            self.scale[index],
+            self.candidates[index],
+            self.probability[index],
+            percept,
+        )
 
 
 class GeometricCapsuleAutoencoder(nn.Module):
@@ -42,28 +58,52 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def parse(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Parse:
-        """Inference: part capsules, then the object capsule from every start and the choice among them.
+        """Inference: part capsules, then the object capsule.
 
         Deterministic. Only the paper's random starts draw from a generator (a fixed one if none is given).
         """
-        parts = self.parts(points).capsules
-        return self.parse_parts(points.to(parts.feature), parts, generator)
+        parts = self.parts(points).parts
+        return self.parse_parts(parts, points.to(parts.share), generator)
 
     @torch.no_grad()
     def parse_parts(
         self,
-        points: Float[Tensor, "b n 3"],
-        parts: Capsules,
+        parts: Parts,
+        points: Float[Tensor, "b n 3"] | None = None,
         generator: torch.Generator | None = None,
         trials: int = 1,
     ) -> Parse:
-        """The second layer alone, from given part capsules (the paper rotates those in its Table 1).
+        """The second layer alone, from given parts (the paper rotates those in its Table 1).
 
-        ``trials`` is the number of random starts; ours, on the principal axes, are always the same.
+        Only the paper's layer needs the points, to choose among ``trials`` random starts the one that reconstructs
+        them best; ours sees nothing but parts.
         """
-        seen = self.object.perceive(self.parts, points, parts, self.object.starts(points, generator, trials))
-        return Parse(parts, seen.capsule, seen.candidates, seen.probability)
+        if isinstance(self.object, PaperObject):
+            assert points is not None
+            starts = self.object.starts(points, generator, trials)
+            seen = self.object.perceive(self.parts, points, parts.capsules, starts)
+        else:
+            seen = self.object.perceive(self.parts, parts)
+        return Parse(
+            parts.capsules, parts.share, seen.capsule, seen.scale, seen.candidates, seen.probability, seen.percept
+        )
 
-    def reconstruct(self, capsule: Capsules) -> Float[Tensor, "b j m 3"]:
-        """Object capsule → part capsules U → points Y: the two-layer reconstruction."""
-        return self.parts.decode(self.object.decode(capsule))
+    def reconstruct(self, seen: Parse) -> Float[Tensor, "b j m 3"]:
+        """Object capsules → part capsules U → points Y: the two-layer reconstruction, of the whole object."""
+        surfaces = self.parts.decode(self._decoded(seen))
+        return surfaces * seen.scale[:, None, None, None] + seen.object.pose.translation[:, None, None]
+
+    @torch.no_grad()
+    def decomposition(self, points: Float[Tensor, "b n 3"], seen: Parse) -> PartsResult:
+        """``T = PointsToParts(X, U, 3)`` (Algorithm 2, line 12): the object's own decomposition of its points.
+
+        Part j is what the j-th decoder of the object explains, so it means the same from object to object. In the whole
+        object's frame: moved to its centre and scaled to its size, not rotated.
+        """
+        whole = (points - seen.object.pose.translation[:, None]) / seen.scale[:, None, None]
+        return self.parts(whole, self._decoded(seen))
+
+    def _decoded(self, seen: Parse) -> Capsules:
+        """U ``[b, j]`` of the objects at the origin with radius 1."""
+        pose = seen.object.pose
+        return self.object.decode(Capsules(Pose(torch.zeros_like(pose.translation), pose.wxyz), seen.object.feature))

@@ -44,6 +44,21 @@ class Capsules:
         return Capsules(self.pose[index], self.feature[index])  # type: ignore[index]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """All that layer 2 knows of a cloud: its part capsules ``[..., j]``, and the share of the cloud routed to each."""
+
+    capsules: Capsules
+    share: Float[Tensor, "*batch j"]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Parts:
+        """The same function on all tensors, for what only touches leading dimensions, dtype or device."""
+        return Parts(self.capsules.map(function), function(self.share))
+
+    def __getitem__(self, index: object) -> Parts:
+        return Parts(self.capsules[index], self.share[index])  # type: ignore[index]
+
+
 PoseVote = Callable[[Pose], Tensor]
 """``Δz = Q(O|z)``: viewpoints ``[..., K]`` to raw 7-D votes ``[..., K, 7]``."""
 PerceptVote = Callable[[Pose], Tensor]
@@ -59,8 +74,12 @@ class Perception:
     """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
 
     capsule: Capsules
+    scale: Float[Tensor, "b"]
+    """Radius of the whole object; 1 where the layer does not tell it from the cloud's own."""
     candidates: Pose
     probability: Float[Tensor, "b s"]
+    percept: Float[Tensor, "b j d"] | None = None
+    """What the object looks like from each part, in layers that look."""
 
 
 def perturbed_viewpoints(

@@ -47,13 +47,15 @@ class ObjectConfig:
     """Our object layer (``model/object.py``)."""
 
     layer: ClassVar[str] = "ours"
+    voting_steps: ClassVar[int] = 3  # the starts' vote, and those of the best after each further look
 
     feature: int = 256
+    percept: int = 64  # numbers that say what the object looks like from one of its parts
     width: int = 256
+    channels: int = 32
     blocks: int = 1
     decoder_width: int = 128
-    decoder_blocks: int = 3
-    voting_steps: int = 2
+    decoder_blocks: int = 2
 
     def __post_init__(self) -> None:
         _positive(self, *(entry.name for entry in fields(self)))
@@ -81,10 +83,13 @@ class PaperObjectConfig:
 class AgreementWeights:
     """How the terms of our object layer's loss add up."""
 
-    chamfer: float = 10.0
     choice: float = 1.0
     pose: float = 1.0
-    contrast: float = 1.0
+    place: float = 1.0
+    trust: float = 0.3
+    feature: float = 1.0
+    percept: float = 1.0
+    chamfer: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,9 @@ SETTINGS = {"A": (1, 1), "B": (2, 1), "C": (4, 1), "D": (4, 1), "E": (4, 3)}
 """The rows of Table 1: views and voting steps. D differs from C in the noise of its training alone."""
 _PAPER = ModelConfig(points=2048, parts=PartsConfig(start="random"), object=PaperObjectConfig())
 PRESETS: dict[str, ModelConfig] = {
-    "cpu": ModelConfig(points=1024, parts=PartsConfig(views=2, decoded=64), object=ObjectConfig()),
+    "cpu": ModelConfig(
+        points=1024, parts=PartsConfig(parts=32, feature=16, views=2, decoded=64), object=ObjectConfig()
+    ),
     "paper": _PAPER,
 } | {
     letter: replace(_PAPER, object=PaperObjectConfig(views=views, voting_steps=steps))

@@ -51,47 +51,59 @@ def part_regression(decoded: Capsules, target: Capsules, reached: Bool[Tensor, "
     return (capsule_distance(decoded, target) * reached).sum(-1)
 
 
-def choice_agreement(
-    log_p_a: Float[Tensor, "b s"], log_p_b: Float[Tensor, "b s"], kernel: Float[Tensor, "b s s"]
-) -> Float[Tensor, "b"]:
-    """``-log Σ_kl p^A_k p^B_l κ_kl``: how unlikely two samplings are to choose the same viewpoint (ours).
+def choice_agreement(log_p: Float[Tensor, "v s"], near: Float[Tensor, "v s f"]) -> Float[Tensor, "b"]:
+    """``-log Σ_f P^A_f P^B_f``: how unlikely two views of an object are to choose the same frame of it (ours).
 
-    ``κ`` says which start of A is which start of B: :func:`matching_starts`.
+    Views alternate. ``P_f = Σ_s p_s κ_sf`` is what a view gives to frame f, κ from :func:`near_frames`.
     """
-    joint = log_p_a[:, :, None] + log_p_b[:, None, :]
-    return -torch.logsumexp((joint + kernel.clamp(min=1e-12).log()).flatten(1), dim=1)
+    mass = torch.logsumexp(log_p[:, :, None] + near.log(), dim=1)
+    return -torch.logsumexp(mass[0::2] + mass[1::2], dim=1)
 
 
-def matching_starts(starts_a: Pose, starts_b: Pose, width: float) -> Float[Tensor, "b s s"]:
-    """κ: a narrow kernel on the angle between start k of A and start l of B, ``[b, s]`` each, 1 at no angle."""
-    angle = starts_a[:, :, None].angle_to(starts_b[:, None, :])
-    return torch.exp(-0.5 * (angle / width).square())
+@torch.no_grad()
+def near_frames(viewpoints: Pose, frames: Pose, width: float) -> Float[Tensor, "v s f"]:
+    """κ: a kernel on the angle between viewpoints ``[v, s]`` and the whole object's frames ``[v, f]``, 1 at no angle.
 
-
-def pose_agreement(votes_a: Pose, votes_b: Pose, weight: Float[Tensor, "b s s"]) -> Float[Tensor, "b"]:
-    """Chordal distance between the voted poses of matching starts: they must land on the same pose (ours).
-
-    Not squared: where axes are unstable no vote can be right, and squares of such angles would drown the small ones
-    that a vote can still make smaller.
+    With a floor: a viewpoint that is near no frame teaches nothing.
     """
-    rotation_a, rotation_b = votes_a.rotation_matrix()[:, :, None], votes_b.rotation_matrix()[:, None]
-    rotation = _distance((rotation_a - rotation_b).flatten(-2))
-    shift = _distance(votes_a.translation[:, :, None] - votes_b.translation[:, None])
-    return ((rotation + shift) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)
+    return torch.exp(-0.5 * (viewpoints[:, :, None].angle_to(frames[:, None]) / width).square()).clamp(min=1e-4)
 
 
-def _distance(difference: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
+def nearest_frame(viewpoints: Pose, frames: Pose) -> Float[Tensor, "v"]:
+    """Chordal distance from each viewpoint to the nearest of the whole object's frames, averaged (ours).
+
+    Not squared: where an object is round no vote can be right, and squares would drown the small angles that a vote can
+    make smaller.
+    """
+    chord = length((viewpoints.rotation_matrix()[:, :, None] - frames.rotation_matrix()[:, None]).flatten(-2))
+    return chord.amin(dim=2).mean(dim=1)
+
+
+def trusted_agreement(logit: Float[Tensor, "v"], agreed: Bool[Tensor, "b"]) -> Float[Tensor, "b"]:
+    """Cross entropy of ``t_A·t_B``, the chance that two views agree if each is right with probability t (ours)."""
+    both = torch.nn.functional.logsigmoid(logit).unflatten(0, (-1, 2)).sum(dim=1)
+    return -torch.where(agreed, both, torch.log(-torch.expm1(both.clamp(max=-1e-6))))
+
+
+def length(difference: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
     """The length of a difference, with a gradient (of 0) where it is 0."""
     return (difference.square().sum(-1) + 1e-8).sqrt()
 
 
-def contrast(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
-    """InfoNCE in both directions: two samplings of one object together, those of other objects apart (ours).
+def late_interaction(query: Float[Tensor, "b j d"], gallery: Float[Tensor, "c k d"]) -> Float[Tensor, "b c"]:
+    """For each percept of a query the best one of the other object, averaged over those that see anything (ours).
 
-    Similarity is the cosine, which orders features of one length as L2 does, times a learned scale.
+    Percepts are unit vectors, or 0 where there is no part.
     """
-    similarity = scale * torch.nn.functional.normalize(a, dim=-1) @ torch.nn.functional.normalize(b, dim=-1).mT
-    match = torch.arange(len(a), device=a.device)
-    a_to_b = torch.nn.functional.cross_entropy(similarity, match, reduction="none")
-    b_to_a = torch.nn.functional.cross_entropy(similarity.mT, match, reduction="none")
+    best = (query @ gallery.flatten(0, 1).mT).unflatten(-1, gallery.shape[:2]).amax(dim=-1)
+    seen = (query.square().sum(-1) > 0)[..., None]
+    return (best * seen).sum(dim=1) / seen.sum(dim=1).clamp(min=1)
+
+
+def contrast(similarity: Float[Tensor, "b b"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
+    """InfoNCE in both directions: two views of one object are more similar than those of two objects (ours)."""
+    logits = scale * similarity
+    match = torch.arange(len(logits), device=logits.device)
+    a_to_b = torch.nn.functional.cross_entropy(logits, match, reduction="none")
+    b_to_a = torch.nn.functional.cross_entropy(logits.mT, match, reduction="none")
     return (a_to_b + b_to_a) / 2

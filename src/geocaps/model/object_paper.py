@@ -119,10 +119,6 @@ class PaperObject(nn.Module):
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def votes(self, points: Float[Tensor, "b n 3"], parts: Capsules, viewpoints: Pose) -> Pose:
-        """One vote of every viewpoint ``[b, s]``."""
-        return vote_pose(viewpoints, lambda z: self.pose_network(parts, z), 1)
-
     def perceive(
         self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Capsules, starts: Pose
     ) -> Perception:
@@ -135,7 +131,8 @@ class PaperObject(nn.Module):
         misfit = chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)
         probability = torch.softmax(-misfit / MISFIT_SCALE, dim=1)
         rows, best = torch.arange(b, device=points.device), misfit.argmin(dim=1)
-        return Perception(Capsules(candidates[rows, best], percepts[rows, best]), candidates, probability)
+        capsule = Capsules(candidates[rows, best], percepts[rows, best])
+        return Perception(capsule, torch.ones_like(misfit[:, 0]), candidates, probability)
 
 
 def random_starts(points: Float[Tensor, "b n 3"], count: int, generator: torch.Generator) -> Pose:

@@ -14,7 +14,7 @@ from geocaps.errors import InvalidInputError
 from geocaps.geometry.frames import farthest_points, local_frames
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import FoldingDecoder, embedding, grid_square, projection, random_square, start_at_identity
-from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, agree, perturbed_viewpoints
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parts, agree, perturbed_viewpoints
 from geocaps.model.config import MAX_COORDINATE, PartsConfig
 from geocaps.model.losses import chamfer, gather_points
 from geocaps.model.routing import MaxPool, Routing, exact_square_distance, log_likelihood, route
@@ -53,6 +53,11 @@ class PartsResult:
 
     capsules: Capsules
     routing: Routing
+
+    @property
+    def parts(self) -> Parts:
+        """What goes on to layer 2."""
+        return Parts(self.capsules, self.routing.share())
 
 
 class PointsToParts(nn.Module):

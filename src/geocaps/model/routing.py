@@ -134,6 +134,11 @@ class Routing:
         """``maxpool_i R_ij · embed(x_i | z_jk)`` of equations 1 and 2."""
         return routed_max_pool(embed, points, self, viewpoints)
 
+    def share(self) -> Float[Tensor, "b j"]:
+        """The share of the points that is routed to each part."""
+        total = torch.zeros(self.objects * self.parts, dtype=self.weight.dtype, device=self.weight.device)
+        return total.index_add(0, self.part, self.weight).view(self.objects, self.parts) / self.points
+
     def reached(self) -> Bool[Tensor, "b j"]:
         """Which parts have a point."""
         return self.counts.view(self.objects, self.parts) > 0

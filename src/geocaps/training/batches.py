@@ -16,11 +16,12 @@ from torch import Tensor
 
 from geocaps.data import EMBEDDED, PointDataset, concat, corruption, fault_of, load
 from geocaps.errors import ConfigError, DatasetError, GeocapsError, UsageError
+from geocaps.geometry.sampling import Body, evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
 
 _HOLD_OUT = 10
-"""A source without a validation split lends every so-manieth object to validation."""
+"""Of a source without a validation split, every 10th object is held out for validation."""
 
 
 def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
@@ -67,9 +68,12 @@ def _train_and_validation(dataset: PointDataset, split: str) -> tuple[PointDatas
 
 @dataclass(frozen=True)
 class Batch:
-    """Clouds of some objects, ``samplings`` samplings each, in the model's frame, and the objects' names."""
+    """Clouds of some objects and the objects' names.
 
-    points: Float[Tensor, "b v n 3"]
+    ``samplings`` spoilt samplings of each and, last, the whole object as it was: centred, the farthest point at 1.
+    """
+
+    points: Float[Tensor, "b views n 3"]
     object_ids: tuple[str, ...]
 
 
@@ -115,7 +119,7 @@ class Batches:
             self._orders[epoch] = torch.randperm(len(self.dataset), generator=generator).numpy()
         return self._orders[epoch]
 
-    def _object(self, index: int, step: int) -> Float[Tensor, "v n 3"]:
+    def _object(self, index: int, step: int) -> Float[Tensor, "views n 3"]:
         generator = random_stream(*self.key, 1, step, index)
         return augmented_samplings(self.dataset, index, self.points, self.samplings, self.augmentation, generator)
 
@@ -127,10 +131,13 @@ def augmented_samplings(
     samplings: int,
     augmentation: Augmentation,
     generator: torch.Generator,
-) -> Float[Tensor, "v n 3"]:
-    """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own."""
+) -> Float[Tensor, "views n 3"]:
+    """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own.
+
+    Last comes the first of them once more, unspoilt.
+    """
     spoil = [_drawn(augmentation, generator) for _ in range(samplings)]
-    crops = any(one.keep < 1 for one in spoil)
+    crops = any(one.keep < 1 or one.one_sided for one in spoil)
     drawn = math.ceil(count / augmentation.crop_keep) if crops else count
     clouds = unit_sphere(dataset, index, dataset.samplings(index, drawn, samplings, generator))
     if augmentation.stretch > 1:
@@ -139,7 +146,7 @@ def augmented_samplings(
         clouds = clouds / clouds.norm(dim=-1).max()
     pose = Pose.perturbation(max_angle=math.pi, max_translation=augmentation.translation, generator=generator)
     spoilt = [one.apply(cloud, count, generator) for cloud, one in zip(clouds, spoil, strict=True)]
-    return pose.apply(torch.stack(spoilt))
+    return pose.apply(torch.stack([*spoilt, clouds[0, :count]]))
 
 
 def unit_sphere(dataset: PointDataset, index: int, clouds: Float[Tensor, "v n 3"]) -> Float[Tensor, "v n 3"]:
@@ -161,10 +168,14 @@ class _Spoiling:
     outliers: float
     keep: float
     density: float
+    one_sided: bool
 
     def apply(self, cloud: Float[Tensor, "m 3"], count: int, generator: torch.Generator) -> Float[Tensor, "n 3"]:
         if self.keep < 1:
             cloud, _ = corruption.crop_half_space(cloud[: math.ceil(count / self.keep)], self.keep, generator)
+        if self.one_sided:
+            seen, _ = corruption.visible_from(cloud, generator)
+            cloud = seen[evenly(count, len(seen))] if len(seen) < count else seen
         cloud = cloud[:count]
         if self.density:
             cloud, _ = corruption.vary_density(cloud, generator, self.density)
@@ -172,18 +183,23 @@ class _Spoiling:
             cloud = corruption.gaussian_noise(cloud, self.noise, generator)
         if self.outliers:
             cloud, _ = corruption.outliers(cloud, self.outliers, generator)
+            # As the model's input is prepared: most stray points are found, and other points come twice instead.
+            kept = cloud[torch.from_numpy(Body(cloud.numpy()).has(cloud.numpy()))]
+            cloud = kept[evenly(count, len(kept))]
         return cloud
 
 
 def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
-    """Which of the four happen to a sampling, and how strongly."""
-    happens, strength = torch.rand(2, 4, generator=generator).tolist()
-    crop = happens[2] < augmentation.crop_share
+    """Which of the five happen to a sampling, and how strongly."""
+    happens, strength = torch.rand(2, 5, generator=generator).tolist()
+    one_sided = happens[4] < augmentation.one_sided_share
+    crop = happens[2] < augmentation.crop_share and not one_sided
     return _Spoiling(
         noise=strength[0] * augmentation.noise_std if happens[0] < augmentation.noise_share else 0.0,
         outliers=strength[1] * augmentation.outlier_fraction if happens[1] < augmentation.outlier_share else 0.0,
         keep=augmentation.crop_keep + strength[2] * (1 - augmentation.crop_keep) if crop else 1.0,
         density=strength[3] * augmentation.density_strength if happens[3] < augmentation.density_share else 0.0,
+        one_sided=one_sided,
     )
 
 
@@ -215,9 +231,11 @@ def fitted_batches(
     for stage in config.stages:
         settings = config.stage_config(stage)
         reuse = config.reuse(stage)
-        if settings.batch // reuse > len(dataset):
+        if settings.batch > len(dataset):
             unit = math.lcm(settings.accumulate, max(settings.accumulate, processes))
-            largest = len(dataset) // unit * unit * reuse
+            # Of a very small set an object comes several times in a batch, in different views.
+            largest = len(dataset) // (unit * reuse) * unit * reuse or len(dataset) // unit * unit * reuse
+            largest = min(largest, settings.batch)
             too_large = f"a batch of {settings.batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}"
             if not largest:
                 raise ConfigError(f"{too_large}, nor can one that {unit} processes or pieces share: use fewer of them")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import types
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from geocaps.errors import ConfigError
 from geocaps.model.config import SETTINGS, AgreementWeights, ModelConfig, ObjectConfig, PaperWeights
@@ -59,18 +59,21 @@ FIGURES = ("chamfer", "rotation_parts", "rotation_resampled")
 
 @dataclass(frozen=True)
 class AgreementObjective:
-    """What our object layer is trained on: two samplings of each object, which must agree."""
+    """What our object layer is trained on: two views of each object, which must agree."""
 
     weights: AgreementWeights = field(default_factory=AgreementWeights)
-    noise_degrees: float = 15.0  # the largest perturbation of the starts
-    decomposed: float = 0.125  # share of a batch's objects that get part capsules; the others are seen by points alone
-    target_points: int | None = 256  # points that a reconstruction is compared with; None takes all
-    reuse: ClassVar[int] = 1
+    noise_degrees: float = 5.0  # the largest perturbation of the starts
+    points_share: float = (
+        0.7  # of the steps look at the points themselves, as at perfect parts: cheaper; the rest at parts
+    )
+    reuse: int = 2  # steps that see a view and its parts; a batch has batch / reuse fresh objects
+    target_points: int | None = 512  # points that a reconstruction is compared with; None takes all
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
         _require(0 <= self.noise_degrees <= 180, "objective.noise_degrees must lie in 0 to 180", self.noise_degrees)
-        _require(0 < self.decomposed <= 1, "objective.decomposed must lie in (0, 1]", self.decomposed)
+        _require(0 <= self.points_share < 1, "objective.points_share must lie in 0 to 1, below 1", self.points_share)
+        _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
         _require_target(self.target_points)
 
 
@@ -106,7 +109,7 @@ class PaperObjective:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How the object stage's clouds differ from the stored ones. Each ``..._share`` is a chance per sampling."""
+    """How a stage's clouds differ from the stored ones. Each ``..._share`` is a chance per sampling."""
 
     translation: float = 0.0  # the whole object, within a cube of this half side
     stretch: float = 1.0  # x, y and z each by a factor in [1/stretch, stretch], the same for all samplings
@@ -116,11 +119,13 @@ class Augmentation:
     outlier_fraction: float = 0.05  # the largest
     crop_share: float = 0.0
     crop_keep: float = 0.7  # the smallest
+    one_sided_share: float = 0.0  # what is seen from one side; such a sampling is not cropped
     density_share: float = 0.0
     density_strength: float = 4.0  # the largest
 
     def __post_init__(self) -> None:
-        for name in ("noise_share", "outlier_share", "crop_share", "density_share", "outlier_fraction"):
+        shares = ("noise_share", "outlier_share", "crop_share", "one_sided_share", "density_share", "outlier_fraction")
+        for name in shares:
             value = getattr(self, name)
             _require(0 <= value <= 1, f"augmentation.{name} must lie in 0 to 1", value)
         for name in ("translation", "noise_std", "density_strength"):
@@ -296,23 +301,32 @@ _PAPER = TrainConfig(
 )
 _CONSTANT = replace(_PAPER, objective=PaperObjective())
 
+_SCANS = Augmentation(
+    stretch=1.25,
+    noise_share=0.2,
+    outlier_share=0.2,
+    crop_share=0.4,
+    crop_keep=0.5,
+    one_sided_share=0.1,
+    density_share=0.1,
+)
+_MILDER = replace(_SCANS, noise_share=0.15, outlier_share=0.1, crop_share=0.3, one_sided_share=0.06)
 _CPU = TrainConfig(
     preset="cpu",
     model=model_preset("cpu"),
-    parts=StageConfig(steps=3_000, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
+    parts=StageConfig(steps=2_600, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
     object=StageConfig(
-        steps=4_500,
-        batch=64,
-        learning_rate=2e-3,
+        steps=3_600,
+        batch=32,
+        learning_rate=1.5e-3,
         schedule="cosine",
         warmup=150,
         clip=5.0,
         best_by="rotation_resampled",
     ),
     objective=AgreementObjective(),
-    object_augmentation=Augmentation(
-        stretch=1.25, noise_share=0.15, outlier_share=0.1, crop_share=0.05, density_share=0.1
-    ),
+    parts_augmentation=_SCANS,
+    object_augmentation=_MILDER,
 )
 
 PRESETS: dict[str, TrainConfig] = {"cpu": _CPU, "paper": _PAPER} | {

@@ -17,11 +17,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.data import PointDataset
+from geocaps.geometry.frames import farthest_points, local_frames, own_sphere
+from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
-from geocaps.model.capsules import Capsules
-from geocaps.model.losses import chamfer, weighted
-from geocaps.model.object import AgreeingObject
+from geocaps.model.capsules import Capsules, Parts
+from geocaps.model.look import Shown
+from geocaps.model.losses import chamfer, gather_points, weighted
+from geocaps.model.object import NEIGHBOURHOOD, AgreeingObject, Whole
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import augmented_samplings, random_stream
 from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
@@ -43,12 +46,12 @@ class Stage(nn.Module, ABC):
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
     @abstractmethod
-    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules | None:
-        """Part capsules ``[m, v, j]`` that the loss needs of the first m objects, by the frozen first layer."""
+    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts | None:
+        """Parts ``[b, v, j]`` that the loss needs after that share of the steps, by the frozen first layer."""
 
     @abstractmethod
     def forward(
-        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
 
@@ -73,19 +76,25 @@ class PartsStage(Stage):
     def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
         super().__init__(model, model.parts)
 
-    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> None:
+    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> None:
         return None
 
     def forward(
-        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        return {"loss": self.model.parts.loss(points[:, 0], generator).mean()}
+        return {"loss": self.model.parts.loss(in_own_frame(points[:, 0]), generator).mean()}
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         return validation.of_parts(self.model, device)
 
     def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
         return self.model.parts.decode(self.model.parts(points).capsules)
+
+
+def in_own_frame(points: Float[Tensor, "*b n 3"]) -> Float[Tensor, "*b n 3"]:
+    """Clouds as the model gets them: a crop has its own centre and radius."""
+    center, radius = own_sphere(points)
+    return (points - center[..., None, :]) / radius[..., None, None]
 
 
 class _SecondStage(Stage):
@@ -96,28 +105,26 @@ class _SecondStage(Stage):
     def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
         super().__init__(model, model.object)
 
-    def _decomposed(self, points: Float[Tensor, "m v n 3"], generator: torch.Generator) -> Capsules:
+    def _decomposed(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Parts:
         flat = points.flatten(0, 1)
-        parts = self.model.parts(flat, self.model.parts.initial(flat, generator)).capsules
+        parts = self.model.parts(flat, self.model.parts.initial(flat, generator)).parts
         return parts.map(lambda tensor: tensor.unflatten(0, points.shape[:2]))
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         return validation.of_object(self.model, device)
 
     def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
-        return self.model.reconstruct(self.model.parse(points).object)
+        return self.model.reconstruct(self.model.parse(points))
 
 
 class ObjectStage(_SecondStage):
-    """Our object layer: two samplings of each object must agree."""
+    """Our object layer: two views of each object must agree."""
 
     samplings = 2
 
     def __init__(self, model: GeometricCapsuleAutoencoder, objective: AgreementObjective) -> None:
         super().__init__(model)
         self.objective = objective
-        # Without its term the scale would never get a gradient, which DistributedDataParallel waits for.
-        self.layer.contrast_log_scale.requires_grad_(objective.weights.contrast > 0)
 
     @property
     def layer(self) -> AgreeingObject:
@@ -125,16 +132,39 @@ class ObjectStage(_SecondStage):
         return self.model.object
 
     @torch.no_grad()
-    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules:
-        return self._decomposed(points[: math.ceil(self.objective.decomposed * len(points))], generator)
+    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts | None:
+        if share < self.objective.points_share:
+            return None
+        return self._decomposed(in_own_frame(points[:, :-1]), generator)
 
     def forward(
-        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        assert parts is not None
-        ours, noise = self.objective, self.objective.noise_degrees
-        terms = self.layer.loss(self.model.parts, points, parts, ours.weights, noise, generator, ours.target_points)
+        """Without ``parts`` the views show their points, as perfect parts would: the same to look at, and cheaper."""
+        if parts is None:
+            shown, places = shown_points(in_own_frame(points[:, :-1]).flatten(0, 1))
+        else:
+            shown = self.layer.shown(self.model.parts, parts.map(lambda tensor: tensor.flatten(0, 1)))
+            places = self.layer.places(shown)
+        center, radius = (value.flatten(0, 1) for value in own_sphere(points[:, :-1]))
+        whole = Whole(points[:, -1], -center / radius[:, None], 1 / radius)
+        ours = self.objective
+        terms = self.layer.loss(
+            self.model.parts, shown, places, whole, ours.weights, ours.noise_degrees, generator, ours.target_points
+        )
         return weighted(terms, ours.weights)
+
+
+_SHOWN, _PLACES = 512, 16
+
+
+@torch.no_grad()
+def shown_points(points: Float[Tensor, "v n 3"]) -> tuple[Shown, Pose]:
+    """Some of the points themselves, in place of parts' surfaces, and local frames in place of the parts' places."""
+    some = points[:, evenly(min(_SHOWN, points.shape[1]), points.shape[1])]
+    centers = gather_points(some, farthest_points(some, _PLACES))
+    places = Pose.from_rotation(local_frames(some, centers, NEIGHBOURHOOD), centers)
+    return Shown(some, some.new_full(some.shape[:2], 1 / some.shape[1])), places
 
 
 class PaperObjectStage(_SecondStage):
@@ -150,19 +180,19 @@ class PaperObjectStage(_SecondStage):
         return self.model.object
 
     @torch.no_grad()
-    def decompose(self, points: Float[Tensor, "b v n 3"], generator: torch.Generator) -> Capsules:
-        return self._decomposed(points, generator)
+    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts:
+        return self._decomposed(points[:, :1], generator)
 
     def noise_degrees(self, share: float) -> float:
         return self.objective.noise_degrees(share)
 
     def forward(
-        self, points: Float[Tensor, "b v n 3"], parts: Capsules | None, share: float, generator: torch.Generator
+        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
     ) -> dict[str, Tensor]:
         assert parts is not None
         weights, target = self.objective.weights, self.objective.target_points
         noise = self.noise_degrees(share)
-        terms = self.layer.loss(self.model.parts, points[:, 0], parts[:, 0], weights, noise, generator, target)
+        terms = self.layer.loss(self.model.parts, points[:, 0], parts.capsules[:, 0], weights, noise, generator, target)
         return weighted(terms, weights)
 
 
@@ -192,7 +222,7 @@ class Validation:
         chosen = np.arange(count) * len(dataset) // count
         generator = random_stream(_STREAM)
         clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator) for i in chosen]
-        self.first, self.second = torch.stack(clouds).unbind(1)
+        self.first, self.second, _ = torch.stack(clouds).unbind(1)
         self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
         self.uniform = Pose.random(count, generator=generator)
 
@@ -222,9 +252,8 @@ class Validation:
         turned = _turned(model, first, seen, turn)
         other = self.uniform[at].to(device)
         resampled = model.parse(other.apply(self.second[at].to(device)))
-        surface = model.reconstruct(seen.object)
         values = {
-            "chamfer": chamfer(first, surface.flatten(1, 2)),
+            "chamfer": chamfer(first, model.reconstruct(seen).flatten(1, 2)),
             "rotation_parts": rotation_error(seen.object.pose, turned.object.pose, turn),
             "rotation_resampled": rotation_error(seen.object.pose, resampled.object.pose, other),
             "feature": seen.object.feature,
@@ -240,10 +269,9 @@ def _means(values: dict[str, Tensor]) -> dict[str, float]:
 
 def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, turn: Pose) -> Parse:
     """The ``parts`` protocol: the same part capsules, their poses turned."""
-    points = turn.apply(points)
-    parts = Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature)
+    parts = Parts(Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature), seen.share)
     # Other draws than the first cloud's: a model with random starts (the paper's) must not get the same one twice.
-    return model.parse_parts(points, parts, torch.Generator().manual_seed(1))
+    return model.parse_parts(parts, turn.apply(points), torch.Generator().manual_seed(1))
 
 
 def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:

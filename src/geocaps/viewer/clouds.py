@@ -8,11 +8,11 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 
 from geocaps import datasets
 from geocaps.apps.clouds import as_cloud
@@ -23,12 +23,9 @@ from geocaps.io import SUFFIXES, load_points
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000
-SHOWN_POINTS = 4096
-"""Points of a cloud that are kept: enough to look at, few enough to encode while a slider moves."""
-EXAMPLE = "chair 1"
-"""The embedded object that is shown when nothing is asked for."""
-SHAPES_SHOWN = 3
-"""Objects of each procedural class in the list."""
+SHOWN_POINTS = 4096  # of a cloud that are kept: enough to look at, few enough to encode while a slider moves
+EXAMPLE = "chair 1"  # the embedded object that is shown when nothing is asked for
+SHAPES_SHOWN = 3  # objects of each procedural class in the list
 
 
 @dataclass(frozen=True)
@@ -38,16 +35,26 @@ class ShownCloud:
     name: str
     points: Float[np.ndarray, "n 3"]
     total: int
-    dropped: int = 0
-    """Points that were NaN or infinite, and are left out."""
+    dropped: int = 0  # points that were NaN or infinite, and are left out
+
+    @cached_property
+    def exact(self) -> Float64[np.ndarray, "n 3"]:
+        return self.points.astype(np.float64)
+
+    @cached_property
+    def center(self) -> Float64[np.ndarray, "3"]:
+        return self.exact.mean(axis=0)
+
+    @cached_property
+    def radius(self) -> float:
+        return max(float(np.linalg.norm(self.exact - self.center, axis=1).max()), 1e-12)
 
 
 def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
     """A checked cloud, thinned evenly in an order of its own, so that a rotated copy keeps the same points."""
     checked = as_cloud(points, minimum, name).points
-    if len(checked) <= SHOWN_POINTS:
-        return ShownCloud(name, checked, len(checked))
-    return ShownCloud(name, checked[np.sort(thinned(checked, SHOWN_POINTS))], len(checked))
+    few = len(checked) <= SHOWN_POINTS
+    return ShownCloud(name, checked if few else checked[np.sort(thinned(checked, SHOWN_POINTS))], len(checked))
 
 
 def file_cloud(path: str | os.PathLike[str], minimum: int, *, drop_invalid: bool = False) -> ShownCloud:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from geocaps.apps.drawing import part_colors
+from geocaps.apps.drawing import label_colors, part_colors
+from geocaps.errors import InvalidInputError
 from geocaps.geometry.se3 import Pose
 from geocaps.viewer.session import Picture
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 INPUT_AT = np.array([-1.2, 0.0, 0.0])
 CANONICAL_AT = np.array([1.2, 0.0, 0.0])
-ABOVE = np.array([0.0, 1.15, 0.0])
-"""From the centre of an object to its title."""
+ABOVE = np.array([0.0, 1.15, 0.0])  # from the centre of an object to its title
 _NEUTRAL = np.array([0.27, 0.47, 0.67])
 _POINT = 0.018
 _BOX = "margin:0 .6em .6em;padding:.45em .6em;border-radius:4px;font-size:.85em;line-height:1.45;"
@@ -34,10 +34,17 @@ class Mode(ABC):
     """A panel of controls and a group of the scene, shown and hidden together."""
 
     group: ClassVar[str]
+    nothing: ClassVar[str] = ""  # said to whoever saves a result that is not there yet
+    found: Any = None
     panel: Any
 
     def __init__(self, page: Page) -> None:
         self.page, self.canvas = page, page.canvas
+
+    def result(self) -> Any:
+        if self.found is None:
+            raise InvalidInputError(self.nothing)
+        return self.found
 
     def show(self, visible: bool) -> None:
         self.panel.visible = visible
@@ -110,12 +117,11 @@ class Canvas:
     def picture(self, group: str, picture: Picture, at: np.ndarray, shown: Mapping[str, bool]) -> None:
         """One picture, with the layers that are switched on."""
         colors = part_colors(len(picture.surfaces))
+        paint = label_colors(picture.labels, len(colors)) if shown["colors"] else _NEUTRAL
+        self.points(f"{group}/points", picture.points, paint, at, shown["points"])
         per_part = np.repeat(colors, picture.surfaces.shape[1], axis=0)
-        self.points(
-            f"{group}/points", picture.points, picture.colors() if shown["colors"] else _NEUTRAL, at, shown["points"]
-        )
-        self.points(f"{group}/from_parts", picture.surfaces.reshape(-1, 3), per_part, at, shown["from_parts"])
-        self.points(f"{group}/from_object", picture.object_surfaces.reshape(-1, 3), per_part, at, shown["from_object"])
+        for layer, surfaces in (("from_parts", picture.surfaces), ("from_object", picture.object_surfaces)):
+            self.points(f"{group}/{layer}", surfaces.reshape(-1, 3), per_part, at, shown[layer])
         for part, color in enumerate(colors):
             make = partial(
                 self._scene.add_mesh_simple, faces=picture.triangles, color=tuple(color), side="double",

@@ -28,7 +28,7 @@ LAYERS = {
 """The switches: name, its label on the page, whether it is on at first."""
 _RANDOM_STARTS = 8
 _RANDOM = "random rotation"
-_STARTS = ("of the model (principal axes)", f"{_RANDOM_STARTS} at random (the paper)")
+_STARTS = ("of the model (axes of the surface)", f"{_RANDOM_STARTS} at random (the paper)")
 _VIEWPOINTS_AT = 1.25
 
 
@@ -213,7 +213,7 @@ class ObjectMode(Mode):
             "rotation_error_degrees": round(session.rotation_error, 4),
             "canonical_motion": round(session.canonical_motion, 5),
             "milliseconds": round(session.now.milliseconds, 1),
-            "parts_seen": len(set(self.picture.labels.tolist())),
+            "parts_seen": len(set(self.picture.labels.tolist()) - {-1}),
             "part": session.part,
             "part_feature": [round(value, 4) for value in session.part_feature(session.part).tolist()],
             "directions": [round(float(slider.value), 2) for slider in self.amounts],

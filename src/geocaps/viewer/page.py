@@ -19,17 +19,16 @@ import torch
 from jaxtyping import Float, Int
 from PIL import Image
 
-from geocaps.apps.drawing import part_colors
+from geocaps.apps.drawing import STRAY_COLOR, label_colors, part_colors
 from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.se3 import Pose
 from geocaps.io import SUFFIXES, save_points
 from geocaps.io.save import check_target, write_whole
-from geocaps.viewer.align_mode import AlignMode
+from geocaps.viewer.cloud_modes import AlignMode, SearchMode
 from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
 from geocaps.viewer.mode import DROP_ZONE, Canvas, Mode, css_color, notice, state_panel, trouble
 from geocaps.viewer.object_mode import ObjectMode
-from geocaps.viewer.search_mode import SearchMode
 from geocaps.viewer.session import ObjectSession, pose_record
 
 if TYPE_CHECKING:
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
 
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
-_ACKNOWLEDGED = (16, 16)
-"""Height and width of a picture that nobody looks at."""
-_STEP = 1e-4
-"""Resolution of exported coordinates, in radii: a tenth of a pixel on a large screen, in two bytes each."""
+_ACKNOWLEDGED = (16, 16)  # height and width of a picture that nobody looks at
+_STEP = 1e-4  # resolution of exported coordinates, in radii: a tenth of a pixel on a large screen, in two bytes each
 
 
 class Page:
@@ -204,7 +201,7 @@ def ply_bytes(points: Float[np.ndarray, "n 3"], labels: Int[np.ndarray, "n"]) ->
     """Points in the colours of their labels."""
     with tempfile.TemporaryDirectory(prefix="geocaps-save-") as folder:
         path = Path(folder) / "cloud.ply"
-        save_points(path, points, labels=labels, colors=part_colors(int(labels.max()) + 1)[labels])
+        save_points(path, points, labels=labels, colors=label_colors(labels, int(labels.max()) + 1))
         return path.read_bytes()
 
 
@@ -240,6 +237,8 @@ def page_data(model: Model, cloud: ShownCloud) -> dict[str, Any]:
         "step": _STEP,
         "points": _packed(picture.points),
         "labels": base64.b64encode(picture.labels.astype(np.uint8).tobytes()).decode(),
+        # A stray point's -1 became 255, which is no part.
+        "stray": css_color(np.array(STRAY_COLOR)),
         "colors": [css_color(color) for color in part_colors(len(picture.surfaces))],
         "surfaces": _packed(picture.surfaces),
         "object_surfaces": _packed(picture.object_surfaces),

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from viser import ClientHandle, ViserServer
 
 DEFAULT_PORT = 8080
-EYE = (0.0, 1.0, 2.9)
-"""Where the camera is at first."""
+EYE = (0.0, 1.0, 2.9)  # where the camera is at first
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

@@ -14,16 +14,16 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from geocaps import datasets
-from geocaps.apps.drawing import part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.blocks import grid_triangles
-from geocaps.model.capsules import Capsules
-from geocaps.model.object import AgreeingObject
-from geocaps.model.object_paper import random_starts
+from geocaps.model.capsules import Capsules, Parts, vote_pose
+from geocaps.model.look import Viewpoints
+from geocaps.model.object import LEADING, START_WIDTH, merged
+from geocaps.model.object_paper import PaperObject, random_starts
 from geocaps.model.parts import PointsToParts
 from geocaps.model.routing import route
 from geocaps.viewer.clouds import ShownCloud
@@ -31,11 +31,9 @@ from geocaps.viewer.clouds import ShownCloud
 Angles = tuple[float, float, float]
 """Degrees about x, then y, then z (fixed axes)."""
 UPRIGHT: Angles = (0.0, 0.0, 0.0)
-DIRECTIONS = 4
-"""Principal directions of the object feature that can be edited."""
+DIRECTIONS = 4  # principal directions of the object feature that can be edited
 _PER_CLASS = 2
-_REACH = 0.04
-"""Largest distance, in radii of the object, between a click and the point that it means."""
+_REACH = 0.04  # largest distance, in radii of the object, between a click and the point that it means
 
 
 # ── the algorithms step by step, by the model's own public methods ────────────────────────────────────────────────────
@@ -83,24 +81,34 @@ def _explained(
 
 
 @torch.no_grad()
-def voting_steps(
-    network: GeometricCapsuleAutoencoder, points: Float[Tensor, "n 3"], parts: Capsules, random: int, seed: int
-) -> list[VotingStep]:
+def voting_steps(network: GeometricCapsuleAutoencoder, seen: Parse, random: int, seed: int) -> list[VotingStep]:
     """Votes 0 … T from several starts: those of the model, or (``random`` of them) the paper's random ones.
 
-    Every start is led to the end here; ``encode`` drops the improbable ones after the first vote.
+    Every start is led to the end here; ``encode`` drops the improbable ones after the first vote, from where on their
+    probability is 0.
     """
-    layer, batch = network.object, points[None].to(parts.feature)
-    generator = torch.Generator().manual_seed(seed)
-    viewpoints = random_starts(batch, random, generator) if random else layer.starts(batch)
-    probability = None
-    if isinstance(layer, AgreeingObject):
-        probability = layer.scored_votes(batch, parts[None], viewpoints)[1].softmax(dim=1)[0]
-    steps = []
-    for vote in range(layer.config.voting_steps + 1):
-        steps.append(VotingStep(viewpoints[0], probability))
-        if vote < layer.config.voting_steps:
-            viewpoints = layer.votes(batch, parts[None], viewpoints)
+    layer, generator = network.object, torch.Generator().manual_seed(seed)
+    # Of the points, random starts need the centre alone, which is 0 in the model's frame.
+    drawn = random_starts(torch.zeros_like(seen.object.pose.translation[:, None]), max(random, 1), generator)
+    if isinstance(layer, PaperObject):
+        poses = [drawn]
+        for _ in range(layer.config.voting_steps):
+            poses.append(vote_pose(poses[-1], lambda z: layer.pose_network(seen.parts, z), 1))
+        return [VotingStep(pose[0], None) for pose in poses]
+    shown = layer.shown(network.parts, Parts(seen.parts, seen.share))
+    at = Viewpoints(drawn, torch.full_like(drawn.wxyz[..., 0], START_WIDTH)) if random else layer.starts(shown)
+    voted, out, _ = layer.vote(shown, at)
+    probability = first = out[..., 0].softmax(dim=1)
+    steps = [VotingStep(at.pose[0], probability[0]), VotingStep(voted.pose[0], probability[0])]
+    dropped = torch.ones_like(first, dtype=torch.bool)
+    dropped = dropped.scatter(1, first.topk(min(LEADING, first.shape[1])).indices, False)
+    for _ in range(layer.config.voting_steps - 1):
+        voted, out, _ = layer.vote(shown, voted)
+        score = (first.log() + out[..., 1]).masked_fill(dropped, -torch.inf)
+        probability = merged(voted.pose, score.softmax(dim=1))
+        steps.append(VotingStep(voted.pose[0], probability[0]))
+    if not random:  # as ``encode`` says it: what is left of 1 is the chance that none of them is right
+        steps[-1] = VotingStep(voted.pose[0], (probability * seen.probability.sum(dim=1, keepdim=True))[0])
     return steps
 
 
@@ -112,7 +120,7 @@ class Picture:
     """Everything that is drawn of an object, in one frame and in the model's units (radius 1)."""
 
     points: Float[np.ndarray, "n 3"]
-    labels: Int[np.ndarray, "n"]
+    labels: Int[np.ndarray, "n"]  # -1 for stray points
     part_poses: Pose  # [j]
     object_pose: Pose  # []
     surfaces: Float[np.ndarray, "j m 3"]
@@ -135,9 +143,6 @@ class Picture:
             object_surfaces=observed(self.object_surfaces),
         )
 
-    def colors(self) -> Float[np.ndarray, "n 3"]:
-        return part_colors(len(self.surfaces))[self.labels]
-
     def part_under_ray(
         self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
     ) -> tuple[int, float] | None:
@@ -148,7 +153,7 @@ class Picture:
         unit = direction / np.linalg.norm(direction)
         along = (places - origin) @ unit
         aside = np.linalg.norm(places - origin - along[:, None] * unit, axis=1)
-        hit = (aside < _REACH) & (along > 0)
+        hit = (aside < _REACH) & (along > 0) & (parts >= 0)
         if not hit.any():
             return None
         nearest = int(np.where(hit, along, np.inf).argmin())
@@ -194,7 +199,7 @@ class Turned:
     def __init__(self, model: Model, cloud: ShownCloud, angles: Angles) -> None:
         self.model, self.cloud, self.angles = model, cloud, angles
         rotation = Rotation.from_euler("xyz", angles, degrees=True).as_matrix()
-        center = cloud.points.astype(np.float64).mean(axis=0)
+        center = cloud.center
         self.turn = Similarity(rotation, center - rotation @ center)
         moved = (cloud.points - center) @ rotation.T + center
         # Upright, exactly the numbers of the file.
@@ -229,7 +234,7 @@ class Turned:
         return routing_steps(self.model.network, self.model_points)
 
     def voting(self, random: int, seed: int) -> list[VotingStep]:
-        return voting_steps(self.model.network, self.model_points, self.parts, random, seed)
+        return voting_steps(self.model.network, self.encoding.parse, random, seed)
 
     def shown(self) -> ShownCloud:
         return ShownCloud(self.cloud.name, self.points, self.cloud.total)
@@ -243,6 +248,7 @@ class Turned:
             "points_in_file": self.cloud.total,
             "turn": pose_record(self.turn),
             "pose": pose_record(encoding.pose),
+            "radius": encoding.radius,
             "confidence": encoding.confidence,
             "feature": encoding.feature.tolist(),
             "alternatives": [
@@ -318,21 +324,22 @@ class ObjectSession:
         if step is not None and step < len(now.routing) - 1:
             parts = now.routing[step].parts
             points = torch.from_numpy(now.local_points)[None]
-            labels = _explained(network.parts, points, parts[None])[0][0].numpy()
+            labels = np.where(labels < 0, -1, _explained(network.parts, points, parts[None])[0][0].numpy())
         feature = parts.feature.clone()
         for part, change in self.part_changes.items():
             feature[part] += change
         surfaces = network.parts.decode(Capsules(parts.pose, feature)[None])[0]
-        whole = now.object
+        whole = now.encoding.parse
         if principal is not None and self.object_amounts is not None:
-            whole = Capsules(whole.pose, principal.moved(whole.feature, self.object_amounts))
+            feature = principal.moved(now.object.feature, self.object_amounts)
+            whole = replace(whole, object=Capsules(whole.object.pose, feature[None]))
         return Picture(
             points=now.local_points,
             labels=labels,
             part_poses=parts.pose,
             object_pose=now.object.pose,
             surfaces=surfaces.numpy(),
-            object_surfaces=network.reconstruct(whole[None])[0].numpy(),
+            object_surfaces=network.reconstruct(whole)[0].numpy(),
             triangles=grid_triangles(round(surfaces.shape[1] ** 0.5)).numpy(),
         )
 

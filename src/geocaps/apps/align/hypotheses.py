@@ -1,19 +1,36 @@
-"""Hypotheses of where A lies in B: every matched pair of local frames is a whole pose ``P_b ∘ P_a⁻¹``."""
+"""Hypotheses of where A lies in B: where they come from, and how well each explains both clouds."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from geocaps.apps.align.prepare import Frames
+import numpy as np
+from jaxtyping import Float
+
+from geocaps.apps.align.icp import Side, ahead, back, dot
+from geocaps.apps.align.prepare import Frames, Prepared
 from geocaps.geometry.similarity import Similarity
 
 # Proper changes of sign of (tangent, bitangent, normal): the frames' own signs are arbitrary.
 _SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
+# Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it.
+_PLANE_SHARE = 0.9
+# The same for the final choice, and the distance, in reaches, within which more of it counts quickly.
+_EVIDENCE_PLANE_SHARE, _EVIDENCE_WIDTH = 0.97, 0.2
+_LESSER_SHARE, _NOISE = 0.25, 4.0
+_UNSEEN = 0.3  # what an unexplained point costs where the other cloud has ended; elsewhere it costs 1
+# Floors that count as a perfect score: of two copies of a symmetric cloud only one pose is perfect, and the others are
+# as good as those of two samplings.
+_FLOORS = 2.5
+
+
+# ── where they come from: every matched pair of local frames is a whole pose ``P_b ∘ P_a⁻¹`` ──────────────────────────
 
 
 def from_frames(a: Frames, b: Frames, limit: int) -> Similarity:
     """The ``limit`` pairs of frames, with signs, whose neighbourhoods look most alike."""
-    unlike = _square(a.size, b.size)[..., None] + _signed_square(a.offset, b.offset) + _signed_square(a.skew, b.skew)
+    size = ((a.size[:, None] - b.size) ** 2).sum(axis=-1)
+    unlike = size[..., None] + _signed_square(a.offset, b.offset) + _signed_square(a.skew, b.skew)
     order = np.argsort(unlike, axis=None, kind="stable")[:limit]
     of_a, of_b, sign = np.unravel_index(order, unlike.shape)
     rotation = (b.rotation[of_b] * _SIGNS[sign][:, None]) @ a.rotation[of_a].transpose(0, 2, 1)
@@ -33,13 +50,135 @@ def _principal_axes(points: np.ndarray) -> np.ndarray:
     return np.stack([axes[:, 2], axes[:, 1], np.cross(axes[:, 2], axes[:, 1])], axis=-1)
 
 
-def _square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return ((a[:, None] - b) ** 2).sum(axis=-1)
-
-
 def _signed_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``[k_a, k_b, 4]``: how far a is from b with each change of sign."""
     return ((a[:, None, None] - b[:, None] * _SIGNS) ** 2).sum(axis=-1)
+
+
+# ── how well each explains both clouds: truncated distances in both directions ────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Square distances from each point to its partner, in units of B."""
+
+    point: Float[np.ndarray, "h m"]
+    plane: Float[np.ndarray, "h m"]
+
+    def truncated(self, reach: float) -> Float[np.ndarray, "h m"]:
+        """min(d², reach²) / reach²: noise counts little, a point without partner counts 1 and no more.
+
+        Truncated, not trimmed: the few points that tell a flip from the truth keep their say.
+        """
+        return np.where(self.point < reach**2, self.blend() / reach**2, 1.0)
+
+    def evidence(self, reach: float) -> Float[np.ndarray, "h m"]:
+        """Truncated too, but growing like a logarithm: small systematic gaps speak as well as a few large ones.
+
+        It is minus the log likelihood of noise with heavy tails. Sharper than :meth:`truncated`, it tells near poses
+        apart once they are refined; before that it would mislead.
+        """
+        width = _EVIDENCE_WIDTH * reach
+        scaled = np.log1p(self.blend(_EVIDENCE_PLANE_SHARE) / width**2) / np.log1p(_EVIDENCE_WIDTH**-2)
+        return np.where(self.point < reach**2, scaled, 1.0)
+
+    def blend(self, plane_share: float = _PLANE_SHARE) -> Float[np.ndarray, "h m"]:
+        return plane_share * self.plane + (1 - plane_share) * self.point
+
+
+def narrowed(
+    a: Side,
+    b: Side,
+    motions: Similarity,
+    reach: float,
+    most: int,
+    *,
+    even: bool,
+    apart: tuple[float, float] = (0.0, 0.0),
+    ratio: float | None = None,
+) -> Similarity:
+    """One round of the search from coarse to fine: at most ``most`` motions, best first.
+
+    They differ by the angle or the shift of ``apart``, and their scores are within ``ratio`` of the best one's.
+    """
+    forward, backward = residuals(a, b, motions)
+    score = _cost(forward.truncated(reach), backward.truncated(reach), even)
+    order = np.argsort(score, kind="stable")
+    if ratio is not None:
+        own_a, own_b = (own_residuals(side.cloud).truncated(reach) for side in (a, b))
+        level = max(score[order[0]], _FLOORS * float(_cost(own_a, own_b, even)[0]))
+        order = order[score[order] <= ratio * level]
+    return motions[distinct(motions, order, most, *apart)]
+
+
+def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool) -> Float[np.ndarray, "h"]:
+    """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
+
+    A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
+    pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
+    to a spot and most of B would lie beyond it.
+    """
+    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
+    if not even:
+        _excuse(forward, ahead(motions, a.chosen), b.cloud.hull)
+        _excuse(backward, back(motions, b.chosen), a.cloud.hull)
+    return _cost(forward, backward, even)
+
+
+def final_floor(a: Prepared, b: Prepared, reach: float, even: bool) -> float:
+    """What two samplings of one surface cost at best, by the evidence."""
+    return float(_cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), even)[0])
+
+
+def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
+    """From A to B and from B to A."""
+    one = np.ones(len(motions))
+    return _residuals(b, ahead(motions, a.chosen), one), _residuals(a, back(motions, b.chosen), motions.scale)
+
+
+def own_residuals(cloud: Prepared) -> Residuals:
+    """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
+    gap = cloud.columns - cloud.columns[:, cloud.neighbour]
+    return _from_gap(gap[:, None], cloud.normals[:, None, cloud.neighbour])
+
+
+def explained(found: Residuals, own: Residuals) -> float:
+    """Share of points no farther from their partners than the other cloud's own points are from their neighbours."""
+    return float((found.blend() <= _NOISE**2 * np.median(own.blend())).mean())
+
+
+def trimmed_rms(forward: Float[np.ndarray, "m"], backward: Float[np.ndarray, "k"]) -> float:
+    """Root of the mean square distance of the better explained direction, without the farthest tenth of its points."""
+    kept = (np.sort(square)[: max(1, int(np.ceil(0.9 * len(square))))] for square in (forward, backward))
+    return float(np.sqrt(min(square.mean() for square in kept)))
+
+
+def _cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], even: bool) -> Float[np.ndarray, "h"]:
+    """One number from the residuals of both directions, mostly that of the direction better explained.
+
+    Where B is a part of A, all of B is explained and only some of A. With a free scale both count the same (``even``),
+    or A would shrink to a spot that B explains.
+    """
+    first, second = forward.mean(axis=1), backward.mean(axis=1)
+    return np.minimum(first, second) + (1.0 if even else _LESSER_SHARE) * np.maximum(first, second)
+
+
+def _excuse(
+    evidence: Float[np.ndarray, "h m"], points: Float[np.ndarray, "3 h m"], hull: Float[np.ndarray, "f 4"]
+) -> None:
+    lost = evidence >= 1
+    beyond = (hull[:, :3] @ points[:, lost] > -hull[:, 3:]).any(axis=0)
+    evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
+
+
+def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
+    partner = target.nearest(points)
+    gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None]
+    return _from_gap(gap, target.cloud.normals.take(partner, axis=1))
+
+
+def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"]) -> Residuals:
+    return Residuals(dot(gap, gap), dot(gap, normal) ** 2)
 
 
 def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:

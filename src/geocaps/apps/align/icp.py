@@ -11,10 +11,8 @@ from jaxtyping import Float, Int
 from geocaps.apps.align.prepare import Prepared
 from geocaps.geometry.similarity import Similarity
 
-Nearest = Callable[[np.ndarray], np.ndarray]
-"""From points ``[3, h, m]`` to the indices ``[h, m]`` of their partners."""
+# Weight of point-to-point beside point-to-plane: it holds what planes leave free. More of it slows every step.
 _POINT_SHARE = 0.01
-"""Weight of point-to-point beside point-to-plane: it holds what planes leave free. More of it slows every step."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class Side:
 
     cloud: Prepared
     chosen: Float[np.ndarray, "3 m"]
-    nearest: Nearest
+    nearest: Callable[[np.ndarray], np.ndarray]  # from points [3, h, m] to the indices [h, m] of their partners
 
 
 def by_table(cloud: Prepared, chosen: Int[np.ndarray, "m"]) -> Side:
@@ -41,16 +39,6 @@ def by_tree(cloud: Prepared, chosen: Int[np.ndarray, "m"] | None = None, reach: 
     return Side(cloud, cloud.columns if chosen is None else cloud.columns[:, chosen], nearest)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Partners in the frame of B, for both directions: points that move with A, points that stay, normals."""
-
-    moving: Float[np.ndarray, "3 h m"]
-    fixed: Float[np.ndarray, "3 h m"]
-    normal: Float[np.ndarray, "3 h m"]
-    trust: Float[np.ndarray, "m"]
-
-
 def refine(
     a: Side, b: Side, motions: Similarity, reaches: Float[np.ndarray, "steps"], scale: bool = False, every: int = 1
 ) -> Similarity:
@@ -61,13 +49,14 @@ def refine(
     for step, reach in enumerate(reaches):
         if step % every == 0:
             partner_b, partner_a = b.nearest(ahead(motions, a.chosen)), a.nearest(back(motions, b.chosen))
-        motions = _step(_pairs(a, b, motions, partner_b, partner_a), motions, reach, scale)
+        motions = _step(_pairs(a, b, motions, partner_b, partner_a), _trust(a, b), motions, reach, scale)
     return motions
 
 
 def _pairs(
     a: Side, b: Side, motions: Similarity, partner_b: Int[np.ndarray, "h k"], partner_a: Int[np.ndarray, "h l"]
-) -> Pairs:
+) -> tuple[Float[np.ndarray, "3 h m"], Float[np.ndarray, "3 h m"], Float[np.ndarray, "3 h m"]]:
+    """Partners in the frame of B, for both directions: points that move with A, points that stay, normals."""
     moved = ahead(motions, a.chosen)
     count = moved.shape[2]
     moving, fixed, normal = (np.empty((3, len(motions), count + b.chosen.shape[1])) for _ in range(3))
@@ -78,7 +67,7 @@ def _pairs(
     fixed[..., count:] = b.chosen[:, None]
     normal[..., :count] = b.cloud.normals.take(partner_b, axis=1)
     normal[..., count:] = _turned(motions, a.cloud.normals.take(partner_a, axis=1))
-    return Pairs(moving, fixed, normal, _trust(a, b))
+    return moving, fixed, normal
 
 
 def _turned(motions: Similarity, vectors: Float[np.ndarray, "3 h m"]) -> Float[np.ndarray, "3 h m"]:
@@ -93,11 +82,13 @@ def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
     return np.concatenate(weights) * ((of_a + of_b) / (to_a + to_b))
 
 
-def _step(found: Pairs, motions: Similarity, reach: float, scale: bool) -> Similarity:
+def _step(
+    pairs: tuple[np.ndarray, np.ndarray, np.ndarray], trust: np.ndarray, motions: Similarity, reach: float, scale: bool
+) -> Similarity:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
-    moving, normal = found.moving, found.normal
-    gap = found.fixed - moving
-    weight = np.clip(1 - dot(gap, gap) / reach**2, 0, None) ** 2 * found.trust
+    moving, fixed, normal = pairs
+    gap = fixed - moving
+    weight = np.clip(1 - dot(gap, gap) / reach**2, 0, None) ** 2 * trust
     growth = [dot(moving, normal)[None]] if scale else []
     plane = _moments(weight, [_cross(moving, normal), normal, *growth, dot(gap, normal)[None]])
     left, right = _of_points(_moments(weight, [moving, gap, np.ones((1, *weight.shape))]))

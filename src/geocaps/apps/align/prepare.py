@@ -12,19 +12,12 @@ from scipy.spatial.distance import cdist
 
 from geocaps.geometry.sampling import evenly
 
-PROBES = 96
-"""Farthest points that stand for the cloud when hundreds of hypotheses are scored."""
-_PROBED = 512
-"""Points that they are chosen among."""
-KEYPOINTS = 32
-"""The first of the probes, which get local frames."""
-FRAME_RADIUS = 0.5
-"""Of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)."""
-_CELLS, _MARGIN = 32, 0.3
-"""Of the table of near points: cells along its longest side, and room left around the cloud."""
+PROBES, _PROBED = 96, 512  # farthest points that stand for the cloud in scores, and how many they are chosen among
+KEYPOINTS = 32  # the first of the probes, which get local frames
+FRAME_RADIUS = 0.5  # of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)
+_CELLS, _MARGIN = 32, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
 _NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
-_ISOLATED = 3.0
-"""A point whose fourth neighbour is this many times farther away than the median is isolated."""
+_ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from geocaps.data.synthetic.solids import Draw, Solid, join, mirrored_pair, stac
 
 def four_legs(draw: Draw, width: float, depth: float, height: float) -> Solid:
     """Four legs under the corners of a rectangle, of one drawn style."""
-    thickness = draw.between(0.035, 0.07) * (0.6 + 0.4 * height / 0.45)
+    thickness = draw(0.035, 0.07) * (0.6 + 0.4 * height / 0.45)
     style = draw.pick("square", "round", "tapered", "splayed", "turned")
     x, z = width / 2 - thickness, depth / 2 - thickness
-    splay = draw.between(0.1, 0.22) * height
-    swell, waist = draw.between(0.9, 1.3), draw.between(0.45, 0.7)
+    splay, swell, waist = draw(0.1, 0.22) * height, draw(0.9, 1.3), draw(0.45, 0.7)
 
     def leg(side: int, end: int) -> Solid:
         top = (side * x, height, end * z)
@@ -37,12 +36,11 @@ def four_legs(draw: Draw, width: float, depth: float, height: float) -> Solid:
 
 def pedestal(draw: Draw, reach: float, height: float) -> Solid:
     """One column on a disc or on a star of feet, with castors or without."""
-    column = draw.between(0.02, 0.045) * (1 + reach)
+    column = draw(0.02, 0.045) * (1 + reach)
     if draw.chance(0.4):
-        disc = draw.between(0.02, 0.04)
-        return p.frustum(reach, reach * draw.between(0.6, 0.95), disc) + p.cylinder(column, height - disc).at(y=disc)
-    feet, wheel = draw.whole(3, 6), draw.between(0.02, 0.035)
-    castors, rise = draw.chance(0.5), draw.between(0.02, 0.08)
+        disc = draw(0.02, 0.04)
+        return p.frustum(reach, reach * draw(0.6, 0.95), disc) + p.cylinder(column, height - disc).at(y=disc)
+    feet, wheel, castors, rise = draw.whole(3, 6), draw(0.02, 0.035), draw.chance(0.5), draw(0.02, 0.08)
     pieces = [p.cylinder(column, height - wheel).at(y=wheel)]
     for k in range(feet):
         angle = 2 * math.pi * (k + 0.5) / feet
@@ -54,29 +52,27 @@ def pedestal(draw: Draw, reach: float, height: float) -> Solid:
 
 def runners(draw: Draw, width: float, depth: float, height: float) -> Solid:
     """Two bent tubes, left and right, on the floor from front to back."""
-    tube = draw.between(0.012, 0.022)
+    tube = draw(0.012, 0.022)
     x, z = width / 2 - tube, depth / 2 - tube
     path = [(0.0, height, -z), (0.0, tube, -z), (0.0, tube, z), (0.0, height, z)]
-    side = p.pipe(path, tube, bend=draw.between(0.04, 0.12))
+    side = p.pipe(path, tube, bend=draw(0.04, 0.12))
     return join([side.at(x=x), side.at(x=-x), p.rod((-x, height - tube, -z), (x, height - tube, -z), tube)])
 
 
 def chair(draw: Draw) -> dict[str, Solid]:
-    width, depth = draw.between(0.38, 0.6), draw.between(0.38, 0.55)
-    height, thickness = draw.between(0.38, 0.52), draw.between(0.03, 0.1)
-    back = _chair_back(draw, width, draw.between(0.35, 0.75)).turned("x", draw.between(0, 16))
+    width, depth, height, thickness = draw(0.38, 0.6), draw(0.38, 0.55), draw(0.38, 0.52), draw(0.03, 0.1)
+    back = _chair_back(draw, width, draw(0.35, 0.75)).turned("x", draw(0, 16))
     parts = {
         "seat": _chair_seat(draw, width, depth, thickness).at(y=height),
         "back": back.at(y=height + thickness * 0.5, z=depth / 2 - 0.02),
         "legs": _chair_legs(draw, width, depth, height),
     }
     if draw.chance(0.4):
-        rise, pad = draw.between(0.16, 0.26), draw.between(0.03, 0.07)
-        reach, z = depth * draw.between(0.6, 1.0), 0.0
+        rise, pad, reach = draw(0.16, 0.26), draw(0.03, 0.07), depth * draw(0.6, 1.0)
         arm = p.rounded_box(pad, 0.03, reach, 0.012).at(y=rise, z=depth / 2 - reach / 2)
         post = draw.pick(0.35, 0.6) * reach
         arm += p.rod((0.0, 0.0, depth / 2 - post), (0.0, rise, depth / 2 - post), pad * 0.3)
-        parts["armrests"] = mirrored_pair(arm.at(width / 2 + pad * 0.2, height + thickness / 2, z))
+        parts["armrests"] = mirrored_pair(arm.at(width / 2 + pad * 0.2, height + thickness / 2, 0.0))
     return parts
 
 
@@ -88,35 +84,34 @@ def _chair_seat(draw: Draw, width: float, depth: float, thickness: float) -> Sol
         return p.rounded_box(width, thickness, depth, thickness * 0.45)
     if style == "round":
         return p.cylinder(0.5, thickness).scaled(width, 1.0, depth)
-    front, rear = width / 2, width / 2 * draw.between(0.65, 0.9)
+    front, rear = width / 2, width / 2 * draw(0.65, 0.9)
     outline = [(-front, -depth / 2), (front, -depth / 2), (rear, depth / 2), (-rear, depth / 2)]
     return p.prism(outline, thickness).turned("x", 90).at(y=thickness / 2)
 
 
 def _chair_back(draw: Draw, width: float, height: float) -> Solid:
     """Upright, its foot on the x axis."""
-    style = draw.pick("panel", "slats", "ladder", "bent", "spindles", "frame")
-    thickness = draw.between(0.02, 0.06)
+    style, thickness = draw.pick("panel", "slats", "ladder", "bent", "spindles", "frame"), draw(0.02, 0.06)
     if style == "panel":
-        gap = draw.between(0.0, 0.12)
-        panel = p.rounded_box(width * draw.between(0.8, 1.0), height - gap, thickness, thickness * 0.4).at(y=gap)
+        gap = draw(0.0, 0.12)
+        panel = p.rounded_box(width * draw(0.8, 1.0), height - gap, thickness, thickness * 0.4).at(y=gap)
         post = p.box(thickness, gap + 0.1, thickness * 0.5).at(x=width * 0.25)
         return panel + mirrored_pair(post)
     if style == "bent":
-        radius = width * draw.between(0.55, 0.9)
-        plate = p.bent_plate(radius, height * 0.75, 0.02, draw.between(70, 120)).turned("y", -90)
+        radius = width * draw(0.55, 0.9)
+        plate = p.bent_plate(radius, height * 0.75, 0.02, draw(70, 120)).turned("y", -90)
         posts = mirrored_pair(p.box(0.025, height * 0.5, 0.02).at(x=width * 0.2))
         return plate.at(y=height * 0.25, z=-radius + 0.03) + posts
     posts = mirrored_pair(p.box(thickness, height, thickness).at(x=width / 2 - thickness / 2))
-    rail = p.box(width, draw.between(0.04, 0.1), thickness)
+    rail = p.box(width, draw(0.04, 0.1), thickness)
     if style == "frame":
         hoop = [(-width / 2, 0, 0), (-width / 2, height, 0), (width / 2, height, 0), (width / 2, 0, 0)]
-        panel = p.rounded_box(width * 0.9, height * draw.between(0.3, 0.6), 0.02, 0.008)
+        panel = p.rounded_box(width * 0.9, height * draw(0.3, 0.6), 0.02, 0.008)
         return p.pipe(hoop, thickness * 0.4, 0.1) + panel.at(y=height * 0.3)
     if style == "ladder":
         rungs = draw.whole(2, 5)
         step = height / rungs
-        rung = p.box(width - thickness, step * draw.between(0.3, 0.6), thickness * 0.6)
+        rung = p.box(width - thickness, step * draw(0.3, 0.6), thickness * 0.6)
         return posts + stack(rung, [(0, step * (k + 0.45), 0) for k in range(rungs)])
     bars = draw.whole(3, 7)
     gap = (width - 2 * thickness) / (bars + 1)
@@ -128,33 +123,29 @@ def _chair_back(draw: Draw, width: float, height: float) -> Solid:
 def _chair_legs(draw: Draw, width: float, depth: float, height: float) -> Solid:
     style = draw.pick("four", "four", "four", "pedestal", "runners")
     if style == "pedestal":
-        return pedestal(draw, width * draw.between(0.45, 0.6), height)
+        return pedestal(draw, width * draw(0.45, 0.6), height)
     if style == "runners":
         return runners(draw, width, depth, height)
     legs = four_legs(draw, width, depth, height)
     if draw.chance(0.3):
-        y = height * draw.between(0.25, 0.5)
+        y = height * draw(0.25, 0.5)
         legs += mirrored_pair(p.rod((width * 0.42, y, -depth * 0.4), (width * 0.42, y, depth * 0.4), 0.01))
     return legs
 
 
 def sofa(draw: Draw) -> dict[str, Solid]:
-    seats = draw.whole(1, 4)
-    seat, arm = draw.between(0.55, 0.7), draw.between(0.1, 0.25)
-    inner, depth = seat * seats, draw.between(0.75, 1.0)
+    seats, seat, arm = draw.whole(1, 4), draw(0.55, 0.7), draw(0.1, 0.25)
+    inner, depth = seat * seats, draw(0.75, 1.0)
     width = inner + 2 * arm
-    base, leg = draw.between(0.18, 0.28), draw.between(0.04, 0.15)
-    soft, back, cushion = draw.between(0.02, 0.06), draw.between(0.14, 0.26), draw.between(0.12, 0.2)
-    rise = draw.between(0.3, 0.5)
+    base, leg = draw(0.18, 0.28), draw(0.04, 0.15)
+    soft, back, cushion, rise = draw(0.02, 0.06), draw(0.14, 0.26), draw(0.12, 0.2), draw(0.3, 0.5)
     back_height = base + cushion + rise
     front = depth - back
     parts = {
         "base": p.rounded_box(width, base, depth, 0.02).at(y=leg),
-        "back": p.rounded_box(width, back_height, back, soft)
-        .turned("x", draw.between(0, 8))
-        .at(y=leg, z=depth / 2 - back / 2),
+        "back": p.rounded_box(width, back_height, back, soft).turned("x", draw(0, 8)).at(y=leg, z=depth / 2 - back / 2),
     }
-    arm_height = base + cushion + draw.between(0.05, 0.2)
+    arm_height = base + cushion + draw(0.05, 0.2)
     if draw.chance(0.35):
         roll = p.cylinder(arm / 2, depth).turned("x", 90)
         side = p.box(arm * 0.8, arm_height - arm / 2, depth) + roll.at(y=arm_height - arm / 2, z=-depth / 2)
@@ -168,32 +159,29 @@ def sofa(draw: Draw) -> dict[str, Solid]:
         rest = p.rounded_box(seat * 0.9, rise * 0.95, 0.14, 0.06).turned("x", 12)
         parts["cushions"] += stack(rest, [(x, leg + base + cushion, depth / 2 - back - 0.1) for x in columns])
     if seats >= 2 and draw.chance(0.3):
-        chaise = draw.between(0.5, 0.8)
-        x = draw.pick(-1, 1) * (inner / 2 - seat / 2)
+        chaise, x = draw(0.5, 0.8), draw.pick(-1, 1) * (inner / 2 - seat / 2)
         lounge = p.rounded_box(seat, base, chaise, 0.02) + p.rounded_box(seat * 0.98, cushion, chaise, soft).at(y=base)
         parts["chaise"] = lounge.at(x, leg, -depth / 2 - chaise / 2)
-    foot = p.rod((0, 0, 0), (0, leg, 0), draw.between(0.015, 0.03), draw.between(0.03, 0.04))
+    foot = p.rod((0, 0, 0), (0, leg, 0), draw(0.015, 0.03), draw(0.03, 0.04))
     parts["legs"] = stack(foot, [(x * (width / 2 - 0.08), 0, z * (depth / 2 - 0.08)) for x in (-1, 1) for z in (-1, 1)])
     return parts
 
 
 def toilet(draw: Draw) -> dict[str, Solid]:
-    half_width, half_length = draw.between(0.17, 0.2), draw.between(0.21, 0.27)
-    height = draw.between(0.36, 0.44)
+    half_width, half_length, height = draw(0.17, 0.2), draw(0.21, 0.27), draw(0.36, 0.44)
     stretch = half_length / half_width
-    waist = draw.between(0.5, 0.75)
+    waist = draw(0.5, 0.75)
     outside = p.smooth([(waist, 0.0), (waist * 0.9, 0.3), (waist * 1.05, 0.5), (0.95, 0.85), (1.0, 1.0)], 4)
     parts = {"bowl": p.vessel([(0, 0), *outside], 0.16).scaled(half_width, height, half_length)}
     rim = p.ring(half_width * 0.84, half_width * 0.16).scaled(1.0, 0.35, stretch)
     parts["seat"] = rim.at(y=height + 0.012)
     lid = p.cylinder(half_width, 0.02).scaled(z=stretch).at(z=-half_length)
-    raised = draw.chance(0.6)
-    tank_height, tank_depth = draw.between(0.28, 0.42), draw.between(0.14, 0.2)
+    raised, tank_height, tank_depth = draw.chance(0.6), draw(0.28, 0.42), draw(0.14, 0.2)
     hinge = half_length * 0.92
-    parts["lid"] = lid.turned("x", draw.between(82, 98) if raised else 0).at(y=height + 0.035, z=hinge)
-    tank = p.rounded_box(half_width * draw.between(2.0, 2.5), tank_height, tank_depth, 0.02)
+    parts["lid"] = lid.turned("x", draw(82, 98) if raised else 0).at(y=height + 0.035, z=hinge)
+    tank = p.rounded_box(half_width * draw(2.0, 2.5), tank_height, tank_depth, 0.02)
     tank_z = hinge + tank_depth / 2 + 0.04
-    tank_y = height + draw.between(-0.04, 0.03)
+    tank_y = height + draw(-0.04, 0.03)
     cover = p.rounded_box(half_width * 2.1, 0.03, tank_depth * 1.08, 0.01)
     support = p.box(half_width * 1.2, tank_y * draw.pick(0.5, 1.0), tank_z - 0.1).scaled(y=-1)
     parts["tank"] = tank.at(y=tank_y, z=tank_z) + cover.at(y=tank_y + tank_height, z=tank_z)
@@ -207,9 +195,8 @@ def toilet(draw: Draw) -> dict[str, Solid]:
 
 
 def table(draw: Draw) -> dict[str, Solid]:
-    width, height = draw.between(0.8, 2.0), draw.between(0.4, 0.8)
-    depth = width * draw.between(0.5, 1.0)
-    thickness = draw.between(0.025, 0.06)
+    width, height = draw(0.8, 2.0), draw(0.4, 0.8)
+    depth, thickness = width * draw(0.5, 1.0), draw(0.025, 0.06)
     outline = draw.pick("rectangle", "rectangle", "soft", "oval")
     if outline == "oval":
         top = p.cylinder(0.5, thickness).scaled(width, 1.0, depth)
@@ -222,14 +209,11 @@ def table(draw: Draw) -> dict[str, Solid]:
     if style == "four":
         parts["legs"] = four_legs(draw, stand_width, stand_depth, height)
         if draw.chance(0.5):
-            apron = p.box(stand_width * 0.9, 0.08, 0.02)
-            side = p.box(0.02, 0.08, stand_depth * 0.9)
-            parts["apron"] = join(
-                [apron.at(0, height - 0.08, z * stand_depth * 0.44) for z in (-1, 1)]
-                + [side.at(x * stand_width * 0.44, height - 0.08, 0) for x in (-1, 1)]
-            )
+            rail, side = p.box(stand_width * 0.9, 0.08, 0.02), p.box(0.02, 0.08, stand_depth * 0.9)
+            rails = stack(rail, [(0, height - 0.08, z * stand_depth * 0.44) for z in (-1, 1)])
+            parts["apron"] = rails + stack(side, [(x * stand_width * 0.44, height - 0.08, 0) for x in (-1, 1)])
     elif style == "pedestal":
-        parts["legs"] = pedestal(draw, depth * draw.between(0.3, 0.42), height)
+        parts["legs"] = pedestal(draw, depth * draw(0.3, 0.42), height)
     elif style == "runners":
         parts["legs"] = runners(draw, stand_width, stand_depth, height)
     else:
@@ -238,16 +222,15 @@ def table(draw: Draw) -> dict[str, Solid]:
         parts["legs"] = mirrored_pair(frame.at(x=stand_width * 0.36))
         parts["legs"] += p.box(stand_width * 0.72, 0.08, 0.04).at(y=height * 0.3)
     if style == "four" and draw.chance(0.3):
-        parts["shelf"] = p.box(stand_width * 0.85, 0.02, stand_depth * 0.85).at(y=height * draw.between(0.2, 0.4))
+        parts["shelf"] = p.box(stand_width * 0.85, 0.02, stand_depth * 0.85).at(y=height * draw(0.2, 0.4))
     return parts
 
 
 def desk(draw: Draw) -> dict[str, Solid]:
-    width, depth, height = draw.between(1.0, 1.8), draw.between(0.5, 0.8), draw.between(0.68, 0.78)
-    thickness, side = draw.between(0.02, 0.05), draw.pick(-1, 1)
-    cabinet = draw.between(0.3, 0.45)
+    width, depth, height = draw(1.0, 1.8), draw(0.5, 0.8), draw(0.68, 0.78)
+    thickness, side, cabinet = draw(0.02, 0.05), draw.pick(-1, 1), draw(0.3, 0.45)
     x = side * (width / 2 - cabinet / 2 - 0.02)
-    floor = draw.between(0.0, 0.15)
+    floor = draw(0.0, 0.15)
     tall = height - floor
     parts = {"top": p.box(width, thickness, depth).at(y=height)}
     parts["cabinet"] = p.box(cabinet, tall, depth * 0.92).at(x, floor, 0)
@@ -269,10 +252,10 @@ def desk(draw: Draw) -> dict[str, Solid]:
     else:
         support = stack(p.box(0.05, height, 0.05), [(other, 0, -depth * 0.42), (other, 0, depth * 0.42)])
     parts["legs"] = parts["legs"] + support if "legs" in parts else support
-    panel = height * draw.between(0.4, 0.8)
+    panel = height * draw(0.4, 0.8)
     parts["panel"] = p.box(width * 0.94, panel, 0.02).at(0, height - panel, depth * 0.44)
     if draw.chance(0.35):
-        rise, shelf_depth = draw.between(0.25, 0.5), depth * draw.between(0.25, 0.4)
+        rise, shelf_depth = draw(0.25, 0.5), depth * draw(0.25, 0.4)
         board = p.box(width, 0.02, shelf_depth).at(y=rise)
         cheeks = mirrored_pair(p.box(0.02, rise, shelf_depth).at(x=width / 2 - 0.02))
         back = p.box(width, rise, 0.015).at(z=shelf_depth / 2)
@@ -281,47 +264,43 @@ def desk(draw: Draw) -> dict[str, Solid]:
 
 
 def bed(draw: Draw) -> dict[str, Solid]:
-    width, length = draw.between(0.9, 2.0), draw.between(1.9, 2.2)
-    leg, rail, thick = draw.between(0.1, 0.3), draw.between(0.12, 0.25), draw.between(0.15, 0.3)
+    width, length = draw(0.9, 2.0), draw(1.9, 2.2)
+    leg, rail, thick = draw(0.1, 0.3), draw(0.12, 0.25), draw(0.15, 0.3)
     top = leg + rail * 0.6 + thick
-    headboard = top + draw.between(0.5, 0.9)
+    headboard = top + draw(0.5, 0.9)
     parts = {
         "frame": p.box(width + 0.08, rail, length + 0.06).at(y=leg),
-        "mattress": p.rounded_box(width, thick, length, draw.between(0.03, 0.07)).at(y=leg + rail * 0.6),
+        "mattress": p.rounded_box(width, thick, length, draw(0.03, 0.07)).at(y=leg + rail * 0.6),
         "headboard": _bed_board(draw, width + 0.1, headboard).at(z=length / 2 + 0.06),
     }
     if draw.chance(0.5):
-        footboard = draw.between(leg + rail + 0.02, top)
+        footboard = draw(leg + rail + 0.02, top)
         parts["footboard"] = _bed_board(draw, width + 0.1, footboard).at(z=-length / 2 - 0.06)
     pillows = 2 if width > 1.3 else 1
-    pillow_width = (width - 0.1) / pillows * draw.between(0.8, 0.95)
+    pillow_width = (width - 0.1) / pillows * draw(0.8, 0.95)
     pillow = p.ellipsoid(pillow_width / 2, 0.07, 0.22).turned("x", -10)
     spread = width / pillows
-    parts["pillows"] = stack(
-        pillow, [((k + 0.5) * spread - width / 2, top + 0.05, length / 2 - 0.28) for k in range(pillows)]
-    )
+    columns = [(k + 0.5) * spread - width / 2 for k in range(pillows)]
+    parts["pillows"] = stack(pillow, [(x, top + 0.05, length / 2 - 0.28) for x in columns])
     if draw.chance(0.5):
-        cover = length * draw.between(0.4, 0.7)
+        cover = length * draw(0.4, 0.7)
         blanket = p.rounded_box(width + 0.06, thick * 0.8, cover, 0.03)
         parts["blanket"] = blanket.at(0, top - thick * 0.8 + 0.03, -length / 2 + cover / 2 - 0.02)
     post = p.box(0.07, leg, 0.07) if draw.chance(0.5) else p.cylinder(0.04, leg)
-    corners = [(x * width * 0.47, 0, z * length * 0.47) for x in (-1, 1) for z in (-1, 1)]
-    parts["legs"] = stack(post, corners)
+    parts["legs"] = stack(post, [(x * width * 0.47, 0, z * length * 0.47) for x in (-1, 1) for z in (-1, 1)])
     return parts
 
 
 def _bed_board(draw: Draw, width: float, height: float) -> Solid:
     style = draw.pick("panel", "arch", "bars", "soft")
     if style == "panel":
-        return p.box(width, height, draw.between(0.03, 0.06))
+        return p.box(width, height, draw(0.03, 0.06))
     if style == "soft":
         return p.rounded_box(width, height, 0.12, 0.05)
     if style == "arch":
-        rise = height * draw.between(0.15, 0.3)
-        arc = [
-            (width / 2 * math.cos(math.pi * k / 16), height - rise + rise * math.sin(math.pi * k / 16))
-            for k in range(17)
-        ]
+        rise = height * draw(0.15, 0.3)
+        angles = [math.pi * k / 16 for k in range(17)]
+        arc = [(width / 2 * math.cos(angle), height - rise + rise * math.sin(angle)) for angle in angles]
         return p.prism([(-width / 2, 0), (width / 2, 0), *arc], 0.05)
     bars = draw.whole(4, 9)
     gap = width / bars
@@ -331,10 +310,8 @@ def _bed_board(draw: Draw, width: float, height: float) -> Solid:
 
 
 def shelf(draw: Draw) -> dict[str, Solid]:
-    width, height, depth = draw.between(0.5, 1.4), draw.between(0.8, 2.1), draw.between(0.22, 0.42)
-    thickness = draw.between(0.015, 0.04)
-    floor = draw.between(0.03, 0.15)
-    boards = draw.whole(3, 7)
+    width, height, depth, thickness = draw(0.5, 1.4), draw(0.8, 2.1), draw(0.22, 0.42), draw(0.015, 0.04)
+    floor, boards = draw(0.03, 0.15), draw.whole(3, 7)
     step = (height - floor - thickness) / (boards - 1)
     board = p.box(width, thickness, depth)
     parts = {
@@ -343,17 +320,14 @@ def shelf(draw: Draw) -> dict[str, Solid]:
         "back": p.box(width, height - floor, 0.01).at(0, floor, depth / 2),
     }
     if draw.chance(0.4):
-        columns = draw.whole(1, 3)
-        divider = p.box(thickness, height - floor, depth * 0.95)
-        parts["dividers"] = stack(
-            divider, [(width * ((k + 1) / (columns + 1) - 0.5), floor, 0) for k in range(columns)]
-        )
+        count, divider = draw.whole(1, 3), p.box(thickness, height - floor, depth * 0.95)
+        columns = [width * ((k + 1) / (count + 1) - 0.5) for k in range(count)]
+        parts["dividers"] = stack(divider, [(x, floor, 0) for x in columns])
     if draw.chance(0.4):
         rows = draw.whole(1, max(1, boards // 2))
         door = p.box(width * 0.49, rows * step, 0.015).at(width * 0.25, floor, -depth / 2 - 0.008)
-        parts["doors"] = mirrored_pair(
-            door + p.sphere(0.015).at(width * 0.05, floor + rows * step * 0.6, -depth / 2 - 0.02)
-        )
+        knob = p.sphere(0.015).at(width * 0.05, floor + rows * step * 0.6, -depth / 2 - 0.02)
+        parts["doors"] = mirrored_pair(door + knob)
     if draw.chance(0.6):
         parts["plinth"] = p.box(width, floor, 0.02).at(z=-depth * 0.42)
     return parts

@@ -41,7 +41,8 @@ class Draw:
     def __init__(self, key: str) -> None:
         self._next = random.Random(key).random
 
-    def between(self, low: float | int, high: float | int) -> float:
+    def __call__(self, low: Number, high: Number) -> float:
+        """A number between two others."""
         return low + (high - low) * self._next()
 
     def whole(self, low: int, high: int) -> int:
@@ -86,12 +87,10 @@ class Solid:
 
 
 def turn(axis: str, degrees: Number) -> Float[np.ndarray, "3 3"]:
-    first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
-    angle = math.radians(degrees)
+    plane = {"x": [1, 2], "y": [2, 0], "z": [0, 1]}[axis]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     matrix = np.eye(3)
-    matrix[first, first] = matrix[second, second] = math.cos(angle)
-    matrix[second, first] = math.sin(angle)
-    matrix[first, second] = -math.sin(angle)
+    matrix[np.ix_(plane, plane)] = [[cos, -sin], [sin, cos]]
     return matrix
 
 
@@ -137,24 +136,19 @@ def rounded_box(width: Number, height: Number, depth: Number, radius: Number) ->
     radius = min(radius, 0.999 * float(half.min()))
     core = half - radius
     pieces = []
-    for axis in range(3):
+    for axis, side in itertools.product(range(3), (-1, 1)):
         i, j = (axis + 1) % 3, (axis + 2) % 3
-        for side in (-1, 1):
-            corners = np.zeros((4, 3))
-            corners[:, axis] = side * half[axis]
-            corners[:, i] = np.array([-1, 1, 1, -1]) * core[i]
-            corners[:, j] = np.array([-1, -1, 1, 1]) * core[j] * side
-            pieces.append(_flat(corners[[[0, 1, 2], [0, 2, 3]]]))
-    quarter = {"rho": radius, "height": 0.0, "phi_span": math.pi / 2}
-    to_axis = {0: np.roll(np.eye(3), 2, axis=0), 1: np.eye(3), 2: np.roll(np.eye(3), 1, axis=0)}
+        corners = np.zeros((4, 3))
+        corners[:, axis] = side * half[axis]
+        corners[:, i] = np.array([-1, 1, 1, -1]) * core[i]
+        corners[:, j] = np.array([-1, -1, 1, 1]) * core[j] * side
+        pieces.append(_flat(corners[[[0, 1, 2], [0, 2, 3]]]))
     for axis in range(3):
-        rest = [k for k in range(3) if k != axis]
-        edge = from_profiles([quarter | {"height": -core[axis], "height_span": 2 * core[axis]}])
-        edge = edge.transformed(to_axis[axis], np.zeros(3)).at(*(core * (np.arange(3) != axis)))
-        for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-            mirror = np.eye(3)
-            mirror[rest[0], rest[0]], mirror[rest[1], rest[1]] = signs
-            pieces.append(edge.transformed(mirror, np.zeros(3)))
+        quarter = {"rho": radius, "height": -core[axis], "height_span": 2 * core[axis], "phi_span": math.pi / 2}
+        edge = from_profiles([quarter]).transformed(np.roll(np.eye(3), 1 - axis, axis=1), np.zeros(3))
+        edge = edge.at(*(core * (np.arange(3) != axis)))
+        for signs in itertools.product((1, -1), repeat=2):
+            pieces.append(edge.scaled(*np.insert(signs, axis, 1).tolist()))
     corner = from_profiles([{"radius": radius, "psi_span": math.pi / 2, "phi_span": math.pi / 2}]).at(*core)
     pieces += [corner.scaled(*signs) for signs in itertools.product((-1, 1), repeat=3)]
     return join(pieces).at(0, height / 2, 0)
@@ -176,18 +170,22 @@ def loft(*rings: Sequence[Point3]) -> Solid:
     return from_triangles(np.concatenate([_fan(turns[0])[:, ::-1], *skins, _fan(turns[-1])]))
 
 
+def taper(axis: str, *sections: tuple[Number, Number, Number, Number, Number]) -> Solid:
+    """A closed skin through rectangles: x from and to, the other side from and to, and the place along axis y or z."""
+    rings = []
+    for left, right, low, high, at in sections:
+        corners = ((left, low), (right, low), (right, high), (left, high))
+        rings.append([(x, at, side) if axis == "y" else (x, side, at) for x, side in corners])
+    return loft(*rings)
+
+
 def revolve(profile: Sequence[Point2], degrees: Number = 360.0) -> Solid:
     """Lines through (radius, height) turned about y: from the bottom of the axis, out, up and back faces outwards."""
+    span = math.radians(degrees)
     return from_profiles(
-        {
-            "rho": rho,
-            "rho_span": next_rho - rho,
-            "height": height,
-            "height_span": next_height - height,
-            "phi_span": math.radians(degrees),
-        }
-        for (rho, height), (next_rho, next_height) in itertools.pairwise(profile)
-        if (rho, height) != (next_rho, next_height)
+        {"rho": rho, "rho_span": to_rho - rho, "height": height, "height_span": to_height - height, "phi_span": span}
+        for (rho, height), (to_rho, to_height) in itertools.pairwise(profile)
+        if (rho, height) != (to_rho, to_height)
     )
 
 
@@ -261,9 +259,9 @@ def pipe(path: Sequence[Point3], radius: Number, bend: Number = 0.0) -> Solid:
         pieces += [_rod(start, entry, radius), from_profiles([elbow]).transformed(frame, centre)]
         start = corner + leave * reach * turn_radius
     pieces.append(_rod(start, corners[-1], radius))
-    for end, outward in ((corners[0], corners[0] - corners[1]), (corners[-1], corners[-1] - corners[-2])):
-        pieces.append(revolve([(radius, 0), (0, 0)]).transformed(_upright_to(_unit(outward)), end))
-    return join(pieces)
+    caps = [(corners[0], corners[0] - corners[1]), (corners[-1], corners[-1] - corners[-2])]
+    disc = revolve([(radius, 0), (0, 0)])
+    return join([*pieces, *(disc.transformed(_upright_to(_unit(outward)), end) for end, outward in caps)])
 
 
 def rod(start: Point3, end: Point3, radius: Number, end_radius: Number | None = None) -> Solid:
@@ -314,9 +312,8 @@ def _flat(triangles: np.ndarray) -> Solid:
 
 def _skin(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     lower_next, upper_next = np.roll(lower, -1, axis=0), np.roll(upper, -1, axis=0)
-    return np.concatenate(
-        [np.stack([lower, lower_next, upper_next], axis=1), np.stack([lower, upper_next, upper], axis=1)]
-    )
+    halves = [lower, lower_next, upper_next], [lower, upper_next, upper]
+    return np.concatenate([np.stack(corners, axis=1) for corners in halves])
 
 
 def _fan(turn_: np.ndarray) -> np.ndarray:

@@ -20,41 +20,35 @@ def _from_side(outline: Sequence[tuple[float, float]], width: float) -> Solid:
 
 def car(draw: Draw) -> dict[str, Solid]:
     style = draw.pick("saloon", "hatchback", "estate", "pickup", "sports")
-    length, width = draw.between(3.6, 4.8), draw.between(1.6, 1.95)
+    length, width = draw(3.6, 4.8), draw(1.6, 1.95)
     height = {"saloon": 1.45, "hatchback": 1.5, "estate": 1.55, "pickup": 1.75, "sports": 1.2}[style]
-    height *= draw.between(0.95, 1.1)
-    wheel = draw.between(0.29, 0.37) * (1.15 if style == "pickup" else 1.0)
-    floor = wheel * draw.between(0.55, 0.75)
-    waist = floor + (height - floor) * draw.between(0.5, 0.58)
-    bonnet = waist - (waist - floor) * draw.between(0.25, 0.45)
+    height *= draw(0.95, 1.1)
+    wheel = draw(0.29, 0.37) * (1.15 if style == "pickup" else 1.0)
+    floor = wheel * draw(0.55, 0.75)
+    waist = floor + (height - floor) * draw(0.5, 0.58)
+    bonnet = waist - (waist - floor) * draw(0.25, 0.45)
     front, rear = -length / 2, length / 2
     # Shares of the length: where the windscreen starts, the roof starts, the roof ends, the rear window ends.
-    screen, roof, roof_end, boot = {
+    shares = {
         "saloon": (0.36, 0.47, 0.74, 0.88),
         "hatchback": (0.3, 0.42, 0.84, 0.98),
         "estate": (0.3, 0.4, 0.92, 0.99),
         "pickup": (0.22, 0.3, 0.5, 0.53),
         "sports": (0.44, 0.54, 0.7, 0.93),
     }[style]
-    shift = draw.between(-0.02, 0.03)
-    screen_z, roof_z, roof_end_z, boot_z = (
-        front + length * (share + shift * (share < 0.8)) for share in (screen, roof, roof_end, boot)
-    )
-    tail = waist - (0.02 if style in ("estate", "hatchback") else draw.between(0.0, 0.06))
-    nose = floor + (bonnet - floor) * draw.between(0.5, 0.75)
+    shift = draw(-0.02, 0.03)
+    screen_z, roof_z, roof_end_z, boot_z = (front + length * (share + shift * (share < 0.8)) for share in shares)
+    tail = waist - (0.02 if style in ("estate", "hatchback") else draw(0.0, 0.06))
+    nose = floor + (bonnet - floor) * draw(0.5, 0.75)
     side = [(front, floor), (front, nose), (front + 0.18, bonnet), (screen_z, waist), (boot_z, waist), (rear, tail)]
     parts = {"body": _from_side([*side, (rear, floor)], width)}
-    tuck = draw.between(0.75, 0.9)
-    cabin = [
-        [(-width / 2 * k, y, start), (width / 2 * k, y, start), (width / 2 * k, y, end), (-width / 2 * k, y, end)]
-        for k, y, start, end in ((0.97, waist, screen_z, boot_z), (tuck, height, roof_z, roof_end_z))
-    ]
-    parts["cabin"] = p.loft(*cabin)
+    tuck = draw(0.75, 0.9)
+    low, high = width / 2 * 0.97, width / 2 * tuck
+    parts["cabin"] = p.taper("y", (-low, low, screen_z, boot_z, waist), (-high, high, roof_z, roof_end_z, height))
     if style == "pickup":
         bed_wall = p.box(0.06, 0.3, rear - boot_z).at(width / 2 - 0.03, waist, (rear + boot_z) / 2)
         parts["bed"] = mirrored_pair(bed_wall) + p.box(width, 0.3, 0.06).at(0, waist, rear - 0.03)
-    tyre = _wheel(wheel, draw.between(0.18, 0.26), draw.between(0.5, 0.7))
-    axle = length * draw.between(0.29, 0.33)
+    tyre, axle = _wheel(wheel, draw(0.18, 0.26), draw(0.5, 0.7)), length * draw(0.29, 0.33)
     track = width / 2 - 0.08
     parts["wheels"] = stack(tyre, [(x * track, wheel, z) for x in (-1, 1) for z in (-axle, axle * 0.95)])
     bumper = p.rounded_box(width * 0.96, 0.2, 0.16, 0.06)
@@ -73,46 +67,29 @@ def car(draw: Draw) -> dict[str, Solid]:
 
 
 def truck(draw: Draw) -> dict[str, Solid]:
-    width, cab_length = draw.between(2.2, 2.6), draw.between(1.4, 2.2)
-    load_length, wheel = draw.between(3.5, 7.5), draw.between(0.45, 0.55)
-    deck, cab_height = wheel * 2 + 0.05, draw.between(2.2, 3.0)
+    width, cab_length, load_length, wheel = draw(2.2, 2.6), draw(1.4, 2.2), draw(3.5, 7.5), draw(0.45, 0.55)
+    deck, cab_height = wheel * 2 + 0.05, draw(2.2, 3.0)
     length = cab_length + 0.15 + load_length
     front, rear = -length / 2, length / 2
-    bonnet = draw.between(0.7, 1.1) if draw.chance(0.35) else 0.0
-    rake = draw.between(0.05, 0.4)
+    bonnet = draw(0.7, 1.1) if draw.chance(0.35) else 0.0
+    rake = draw(0.05, 0.4)
     cab_rear, floor = front + cab_length, wheel * 0.8
-    side = [
-        (front, floor),
-        (front, cab_height * 0.55),
-        (front + rake, cab_height),
-        (cab_rear, cab_height),
-        (cab_rear, floor),
-    ]
-    parts = {"cab": _from_side(side, width * 0.97)}
+    side = [(front, floor), (front, cab_height * 0.55), (front + rake, cab_height), (cab_rear, cab_height)]
+    parts = {"cab": _from_side([*side, (cab_rear, floor)], width * 0.97)}
     if bonnet:
         hood = p.rounded_box(width * 0.75, cab_height * 0.5 - floor, bonnet + 0.2, 0.12)
         parts["bonnet"] = hood.at(0, floor, front - bonnet / 2 + 0.1)
     parts["chassis"] = p.box(width * 0.5, 0.25, length).at(0, wheel, 0.0)
     middle = rear - load_length / 2
-    cargo = draw.pick("box", "tank", "flatbed", "tipper", "logs")
-    tall = draw.between(1.6, 2.6)
+    cargo, tall = draw.pick("box", "tank", "flatbed", "tipper", "logs"), draw(1.6, 2.6)
     if cargo == "box":
         parts["cargo"] = p.box(width, tall, load_length).at(0, deck, middle)
     elif cargo == "tank":
         radius = width * 0.46
-        shell = p.revolve(
-            [
-                (0, -0.25),
-                (radius * 0.7, -0.15),
-                (radius, 0),
-                (radius, load_length - 0.4),
-                (radius * 0.7, load_length - 0.25),
-                (0, load_length - 0.15),
-            ]
-        )
-        parts["cargo"] = (
-            shell.turned("x", 90).scaled(y=0.85).at(0, deck + radius * 0.85, middle - load_length / 2 + 0.2)
-        )
+        shell = [(0, -0.25), (radius * 0.7, -0.15), (radius, 0), (radius, load_length - 0.4)]
+        shell += [(radius * 0.7, load_length - 0.25), (0, load_length - 0.15)]
+        tank = p.revolve(shell).turned("x", 90).scaled(y=0.85)
+        parts["cargo"] = tank.at(0, deck + radius * 0.85, middle - load_length / 2 + 0.2)
         parts["cargo"] += p.cylinder(0.3, 0.2).at(0, deck + radius * 1.68, middle)
     elif cargo == "tipper":
         low, high = width / 2 * 0.8, width / 2
@@ -128,7 +105,7 @@ def truck(draw: Draw) -> dict[str, Solid]:
             log = p.rod((0, 0, -load_length * 0.47), (0, 0, load_length * 0.47), width * 0.16)
             rows = [(-0.33, 0.3), (0.0, 0.3), (0.33, 0.3), (-0.165, 0.58), (0.165, 0.58)]
             parts["load"] = stack(log, [(x * width, deck + y * width - width * 0.02, middle) for x, y in rows])
-    tyre = _wheel(wheel, 0.3, draw.between(0.4, 0.6))
+    tyre = _wheel(wheel, 0.3, draw(0.4, 0.6))
     axles = [front + cab_length * 0.45 - bonnet * 0.5]
     axles += [rear - 0.9 - 1.1 * k for k in range(draw.whole(1, 2 if load_length < 5 else 3))]
     parts["wheels"] = stack(tyre, [(x * (width / 2 - 0.16), wheel, z) for x in (-1, 1) for z in axles])
@@ -152,24 +129,22 @@ def _wing(span: float, root: float, tip: float, sweep: float, lift: float, thick
 
 
 def airplane(draw: Draw) -> dict[str, Solid]:
-    length, radius = draw.between(8.0, 14.0), draw.between(0.5, 0.85)
-    nose, tail = draw.between(0.08, 0.16), draw.between(0.25, 0.4)
-    blunt = draw.between(0.5, 0.75)
+    length, radius, nose, tail = draw(8.0, 14.0), draw(0.5, 0.85), draw(0.08, 0.16), draw(0.25, 0.4)
+    blunt = draw(0.5, 0.75)
     rows = [(0.0, 0.0), (blunt * 0.6, nose * 0.25), (0.9, nose * 0.75), (1.0, nose * 1.2)]
     rows += [(1.0, 1 - tail), (0.6, 1 - tail * 0.45)]
     profile = [(r * radius, t * length) for r, t in [*p.smooth(rows, 4), (0.1, 1.0), (0.0, 1.0)]]
-    parts = {"fuselage": p.revolve(profile).turned("x", 90).scaled(y=draw.between(0.95, 1.2)).at(z=-length / 2)}
+    parts = {"fuselage": p.revolve(profile).turned("x", 90).scaled(y=draw(0.95, 1.2)).at(z=-length / 2)}
     high = draw.chance(0.35)
     y = radius * (0.75 if high else -0.5)
-    span, root = length * draw.between(0.4, 0.6), length * draw.between(0.14, 0.22)
-    sweep, dihedral = span * draw.between(0.0, 0.55), span * draw.between(0.0, 0.1)
-    tip = root * draw.between(0.3, 0.75)
-    place = -length * draw.between(0.02, 0.1)
+    span, root = length * draw(0.4, 0.6), length * draw(0.14, 0.22)
+    sweep, dihedral, tip = span * draw(0.0, 0.55), span * draw(0.0, 0.1), root * draw(0.3, 0.75)
+    place = -length * draw(0.02, 0.1)
     parts["wings"] = mirrored_pair(_wing(span, root, tip, sweep, dihedral, root * 0.13).at(y=y, z=place))
     if draw.chance(0.3):
         fence = _wing(length * 0.06, tip * 0.9, tip * 0.4, tip * 0.4, 0.0, 0.1).turned("z", 85)
         parts["winglets"] = mirrored_pair(fence.at(span, y + dihedral, place + sweep))
-    fin_height, tail_z = length * draw.between(0.12, 0.17), length * 0.43
+    fin_height, tail_z = length * draw(0.12, 0.17), length * 0.43
     tee = draw.chance(0.3)
     fin = _wing(fin_height, root * 0.75, root * 0.4, fin_height * 0.6, 0.0, 0.14).turned("z", 90)
     parts["fin"] = fin.at(y=radius * 0.3, z=tail_z)
@@ -177,17 +152,17 @@ def airplane(draw: Draw) -> dict[str, Solid]:
     drop = radius * 0.3 + fin_height * 0.95 if tee else radius * 0.25
     parts["tailplane"] = mirrored_pair(plane.at(y=drop, z=tail_z + (fin_height * 0.55 if tee else 0.0)))
     style = draw.pick("jets", "jets", "rear", "propeller", "four")
-    pod_radius, pod = radius * draw.between(0.35, 0.5), length * draw.between(0.1, 0.14)
+    pod_radius, pod = radius * draw(0.35, 0.5), length * draw(0.1, 0.14)
     inside = [(0.0, pod * 0.4), (pod_radius * 0.85, pod * 0.3), (pod_radius * 0.85, 0.0), (pod_radius, 0.02 * pod)]
     engine = p.revolve([*inside, (pod_radius * 1.05, pod * 0.4), (pod_radius * 0.6, pod), (0, pod)]).turned("x", 90)
     if style in ("jets", "four"):
-        stations = (0.32, 0.6) if style == "four" else (draw.between(0.28, 0.42),)
+        stations = (0.32, 0.6) if style == "four" else (draw(0.28, 0.42),)
         hung = [(span * k, y + dihedral * k - pod_radius * 1.2, place + sweep * k - root * 0.6) for k in stations]
         parts["engines"] = mirrored_pair(stack(engine, hung))
     elif style == "rear":
         parts["engines"] = mirrored_pair(engine.at(radius + pod_radius, radius * 0.3, length * 0.22))
     else:
-        blades, reach = draw.whole(2, 4), radius * draw.between(1.3, 1.8)
+        blades, reach = draw.whole(2, 4), radius * draw(1.3, 1.8)
         blade = p.box(reach * 0.16, reach, 0.04)
         star = join(blade.turned("z", 360 * k / blades) for k in range(blades))
         parts["propeller"] = star.at(z=-length / 2 - 0.03) + p.sphere(radius * 0.2).at(z=-length / 2)
@@ -195,10 +170,9 @@ def airplane(draw: Draw) -> dict[str, Solid]:
 
 
 def boat(draw: Draw) -> dict[str, Solid]:
-    length = draw.between(4.0, 12.0)
-    beam, depth = length * draw.between(0.24, 0.36), length * draw.between(0.1, 0.16)
-    stern, sheer = draw.between(0.6, 0.95), depth * draw.between(0.2, 0.6)
-    flat = draw.between(0.3, 0.8)
+    length = draw(4.0, 12.0)
+    beam, depth = length * draw(0.24, 0.36), length * draw(0.1, 0.16)
+    stern, sheer, flat = draw(0.6, 0.95), depth * draw(0.2, 0.6), draw(0.3, 0.8)
     rings = []
     steps = 8
     for k in range(steps + 1):
@@ -213,13 +187,12 @@ def boat(draw: Draw) -> dict[str, Solid]:
     parts = {"hull": p.loft(*rings)}
     style = draw.pick("sail", "cabin", "open", "ferry")
     if style == "sail":
-        mast, z = length * draw.between(0.9, 1.25), -length * draw.between(0.05, 0.15)
-        boom, lift = length * draw.between(0.35, 0.5), depth + length * 0.1
+        mast, z = length * draw(0.9, 1.25), -length * draw(0.05, 0.15)
+        boom, lift = length * draw(0.35, 0.5), depth + length * 0.1
         parts["mast"] = p.cylinder(length * 0.009, mast).at(y=depth * 0.9, z=z)
         parts["mast"] += p.rod((0, lift, z), (0, lift, z + boom), length * 0.007)
-        parts["sail"] = _from_side(
-            [(z + 0.02 * length, lift), (z + boom, lift), (z + 0.02 * length, depth + mast * 0.95)], length * 0.006
-        )
+        luff = z + 0.02 * length
+        parts["sail"] = _from_side([(luff, lift), (z + boom, lift), (luff, depth + mast * 0.95)], length * 0.006)
         if draw.chance(0.7):
             jib = [(z - 0.02 * length, depth + mast * 0.75), (z - 0.02 * length, lift), (-length * 0.5, depth + sheer)]
             parts["jib"] = _from_side(jib, length * 0.006)
@@ -233,9 +206,8 @@ def boat(draw: Draw) -> dict[str, Solid]:
         parts["motor"] = (motor + p.rod((0, -depth * 0.4, 0), (0, depth, 0), length * 0.01)).at(z=length * 0.53)
     else:
         floors = draw.whole(2, 3) if style == "ferry" else 1
-        cabin, wide = length * draw.between(0.3, 0.5), beam * draw.between(0.55, 0.75)
-        tall = depth * draw.between(0.7, 1.1)
-        z = length * draw.between(0.05, 0.18)
+        cabin, wide, tall = length * draw(0.3, 0.5), beam * draw(0.55, 0.75), depth * draw(0.7, 1.1)
+        z = length * draw(0.05, 0.18)
         for k in range(floors):
             long, level = cabin * (1 - 0.22 * k), depth + tall * k
             rake = long * 0.2

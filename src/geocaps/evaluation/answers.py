@@ -1,0 +1,182 @@
+"""Answers of a model: what it says of many clouds, of their parts turned or exchanged, and among several poses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from geocaps.apps.encode import Model
+from geocaps.apps.encoding import Encodings
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.se3 import Pose, concatenate, normalize_quaternion
+from geocaps.geometry.similarity import Similarity
+from geocaps.model.autoencoder import Parse
+from geocaps.model.capsules import Parts
+from geocaps.model.losses import chamfer
+from geocaps.model.object_paper import PaperObject
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of n clouds, in their own coordinates."""
+
+    pose: Pose
+    feature: Float[Tensor, "n d"]
+    percept: Float[Tensor, "n j e"] | None
+    confidence: Float[Tensor, "n"]
+
+    @classmethod
+    def of(cls, parse: Parse, pose: Pose) -> Answers:
+        """A network's own values, with poses in the clouds' coordinates."""
+        percept = parse.percept
+        return cls(pose, parse.object.feature, percept, parse.probability.amax(dim=1))
+
+    @classmethod
+    def joined(cls, some: Sequence[Answers]) -> Answers:
+        """Batches of clouds as one."""
+        percepts = [one.percept for one in some if one.percept is not None]
+        return cls(
+            concatenate([one.pose for one in some]),
+            torch.cat([one.feature for one in some]),
+            torch.cat(percepts) if percepts else None,
+            torch.cat([one.confidence for one in some]),
+        )
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encodings of n clouds, in their order."""
+
+    encodings: Encodings
+    seconds: float
+    """Time of one cloud."""
+
+    @cached_property
+    def batches(self) -> tuple[Encodings, ...]:
+        """As many at a time as a layer takes at once."""
+        return tuple(self.encodings[at : at + _BATCH] for at in range(0, len(self.encodings), _BATCH))
+
+    @cached_property
+    def answers(self) -> Answers:
+        """With the confidence that users are told, which is lower for few points."""
+        return Answers.joined(
+            [
+                replace(
+                    Answers.of(batch.parse, user_pose(batch.parse.object.pose, batch.normalization)),
+                    confidence=torch.from_numpy(batch.confidence),
+                )
+                for batch in self.batches
+            ]
+        )
+
+    @property
+    def pose(self) -> Pose:
+        return self.answers.pose
+
+    @property
+    def radius(self) -> Float[np.ndarray, "n"]:
+        """How large each whole object is: what the model says of it, or the cloud's own radius."""
+        scales = [batch.parse.scale.numpy() for batch in self.batches]
+        return np.concatenate([batch.normalization.scale * s for batch, s in zip(self.batches, scales, strict=True)])
+
+
+def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
+    """``model.encode_many`` and the time it takes. All in one call: only clouds of one size are encoded together."""
+    started = time.perf_counter()
+    encodings = model.encode_many(list(clouds))
+    return Encoded(encodings, (time.perf_counter() - started) / len(clouds))
+
+
+@torch.no_grad()
+def decoded(model: Model, seen: Encodings, layer: str) -> Float[Tensor, "b m 3"]:
+    """Points of the surfaces that either layer makes of the clouds, in their coordinates.
+
+    What ``reconstruct(layer)`` of each gives, and for the object ``complete()``; all at once, which is cheaper.
+    """
+    network = model.network
+    surfaces = network.parts.decode(seen.parse.parts) if layer == "parts" else network.reconstruct(seen.parse)
+    return torch.from_numpy(seen.normalization.apply(surfaces.flatten(1, 2).numpy()))
+
+
+def second_layer(
+    model: Model,
+    seen: Encodings,
+    parts: Parts,
+    generator: torch.Generator,
+    trials: int = 1,
+    turn: Pose | None = None,
+) -> Parse:
+    """The second layer alone, on given parts ``[b, j]``.
+
+    The paper's layer wants points as well: those of the clouds, turned if the parts are.
+    """
+    points = None
+    if isinstance(model.network.object, PaperObject):
+        points = model_points(model, seen)
+        points = points if turn is None else turn.apply(points)
+    return model.network.parse_parts(parts, points, generator, trials)
+
+
+def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
+    """The ``parts`` protocol: the second layer on the same part capsules, their poses rotated by ``turn [b]``.
+
+    A model with random starts draws new ones for the second cloud: the same ones would tell it the rotation.
+    """
+    turn = turn.to(torch.float32)
+    parts = Parts(seen.parse.parts.placed_at(turn[:, None]), seen.parse.share)
+    return second_layer(model, seen, parts, generator, trials, turn)
+
+
+def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:
+    """The poses a second cloud may be seen in, for a choice among them.
+
+    Principal starts: those of the encoding. Random starts (the paper): ``trials`` new ones.
+    """
+    if isinstance(model.network.object, PaperObject):
+        return second_layer(model, seen, Parts(seen.parse.parts, seen.parse.share), generator, trials)
+    return seen.parse
+
+
+def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
+    """The clouds as the network saw them; of clouds that differ in size (scans), as many points as the smallest has."""
+    prepared = [model.prepare(one.cloud)[0].float() for one in seen]
+    count = min(len(points) for points in prepared)
+    return torch.stack([points[evenly(count, len(points))] for points in prepared])
+
+
+def user_pose(pose: Pose, own: Similarity) -> Pose:
+    """Poses ``[b, ...]`` of the model's frame in the users' (``own`` is ``[b]``): positions scale, rotations stay."""
+    ones = [1] * (pose.translation.ndim - 2)
+    scale = torch.from_numpy(own.scale.copy()).reshape(-1, *ones, 1)
+    center = torch.from_numpy(own.translation.copy()).reshape(-1, *ones, 3)
+    # Normalised again: a quaternion that is unit in float32 is not in float64.
+    return Pose(pose.translation.double() * scale + center, normalize_quaternion(pose.wxyz.double()))
+
+
+def best_by_chamfer(
+    first: Pose,
+    candidates: Pose,
+    probability: Float[Tensor, "b s"],
+    clouds: Iterable[tuple[Tensor, Tensor]],
+    trials: int,
+) -> Pose:
+    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
+    chosen = []
+    for row, (points, other) in enumerate(clouds):
+        count = min(trials, probability.shape[1])
+        likely = probability[row].argsort(descending=True, stable=True)[:count]
+        poses = candidates[row, likely]
+        if count > 1:
+            moved = (poses @ first[row].inverse()).apply(points)
+            poses = poses[int(chamfer(moved, other.expand(count, -1, -1)).argmin()), None]
+        chosen.append(poses)
+    return concatenate(chosen)

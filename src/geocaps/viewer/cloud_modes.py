@@ -1,0 +1,296 @@
+"""The modes that lay clouds on one another: two aligned, and the nearest objects of an index in the query's pose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.spatial import cKDTree
+
+from geocaps.apps.align import Alignment, Alternative, align
+from geocaps.apps.align.hypotheses import trimmed_rms
+from geocaps.apps.drawing import part_colors
+from geocaps.errors import InvalidInputError
+from geocaps.viewer.clouds import ShownCloud
+from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, notice, table
+from geocaps.viewer.session import pose_record
+
+if TYPE_CHECKING:
+    from geocaps.index import Hit
+    from geocaps.viewer.page import Page
+
+CURRENT = "the object, as it is turned"
+_A, _B = np.array([0.84, 0.37, 0.0]), np.array([0.0, 0.35, 0.7])
+_MOST_HITS = 6
+_NO_INDEX = "the page was started without an index: start it with  geocaps view --index FOLDER"
+_APART = 1.9  # between neighbours of the row, in radii of the query
+_ROW = 4.8  # width of the row, where one object alone has radius 1
+
+
+# ── two clouds before and after alignment, and the alternatives to click through ──────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """Clouds A and B with the alignment ``T_b_a``; ways[0] is the chosen one, the others are its alternatives."""
+
+    a: ShownCloud
+    b: ShownCloud
+    found: Alignment
+
+    @cached_property
+    def ways(self) -> list[Alternative]:
+        return [Alternative(self.found.pose, self.found.confidence), *self.found.alternatives]
+
+    @cached_property
+    def residuals(self) -> dict[int | None, float]:
+        """``Alignment.error`` of each way (None: as they came): the trimmed RMS distance of the better explained
+        cloud, in units of B."""
+        return {way: trimmed_distance(self.laid(way), self.b.exact) for way in (None, *range(len(self.ways)))}
+
+    def laid(self, way: int | None) -> Float[np.ndarray, "n 3"]:
+        """The points of A in the frame of B: as they came (None), or by one of the ways."""
+        return self.a.exact if way is None else self.ways[way].pose.apply(self.a.exact)
+
+    def drawn(self, way: int | None) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "m 3"]]:
+        """A and B in radii of B, centred on B. Clouds that came far apart or in other units are brought into sight."""
+        a, b = ((points - self.b.center) / self.b.radius for points in (self.laid(way), self.b.exact))
+        if way is None:
+            own = a.mean(axis=0)
+            spread = float(np.linalg.norm(a - own, axis=1).max())
+            if spread > 2 or spread < 0.5 or np.linalg.norm(own) > 1:
+                a = (a - own) / max(spread, 1e-12)
+        return a, b
+
+    def joined(self, way: int) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        """B (label 0) and A laid on it (label 2, a colour well apart)."""
+        laid = self.laid(way)
+        return np.concatenate([self.b.exact, laid]), np.repeat([0, 2], [len(self.b.exact), len(laid)])
+
+    def record(self, way: int) -> dict[str, Any]:
+        return {
+            "a": self.a.name,
+            "b": self.b.name,
+            "shown": way,
+            "ways": [
+                {
+                    **pose_record(one.pose),
+                    "scale": one.scale,
+                    "confidence": one.confidence,
+                    "residual": self.residuals[k],
+                }
+                for k, one in enumerate(self.ways)
+            ],
+            "error": self.found.error,
+            "overlap": list(self.found.overlap),
+            "ambiguous": self.found.ambiguous,
+        }
+
+
+def trimmed_distance(a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"]) -> float:
+    return trimmed_rms(cKDTree(b).query(a)[0] ** 2, cKDTree(a).query(b)[0] ** 2)
+
+
+class AlignMode(Mode):
+    """Before on the left, after on the right; A is orange, B is blue and stays where it is."""
+
+    group = "/align"
+    nothing = "nothing was aligned yet: choose A and B and press  Align A to B"
+    found: AlignedPair | None = None
+    way = 0
+
+    def __init__(self, page: Page) -> None:
+        super().__init__(page)
+        gui = page.client.gui
+        with gui.add_folder("Align two clouds", visible=False) as self.panel:
+            options = (CURRENT, *page.shared.names)
+            self.a = gui.add_dropdown("A (orange)", options, initial_value=CURRENT)
+            self.b = gui.add_dropdown("B (blue)", options, initial_value=page.shared.first)
+            self.scale = gui.add_checkbox("find the scale too", False)
+            self.start = gui.add_button("Align A to B")
+            self.ways = gui.add_dropdown("way", ("1",), visible=False)
+            self.next = gui.add_button("Next way", visible=False)
+            self.results = gui.add_html("")
+        self.start.on_click(page.guarded(self._align))
+        self.next.on_click(page.guarded(self._next))
+        self.ways.on_update(page.guarded(self._way_chosen))
+
+    def offer(self, names: tuple[str, ...]) -> None:
+        """Clouds that were opened meanwhile."""
+        self.a.options = self.b.options = (CURRENT, *names)
+
+    def _cloud(self, name: str) -> ShownCloud:
+        return self.page.object.session.now.shown() if name == CURRENT else self.page.cloud(name)
+
+    def _align(self) -> None:
+        self.page.say("aligning")
+        a, b = self._cloud(self.a.value), self._cloud(self.b.value)
+        self.found = AlignedPair(a, b, align(a.points, b.points, scale=bool(self.scale.value)))
+        self.way = 0
+        names = tuple(f"{number}: confidence {one.confidence:.2f}" for number, one in enumerate(self.found.ways, 1))
+        self.page.put(self.ways, names[0], names)
+        self.ways.visible = True
+        self.next.visible = len(names) > 1
+        more = len(names) - 1
+        found = f"{more} other way{'' if more == 1 else 's'}" if more else "no other way"
+        self.page.say(f"{a.name} on {b.name}: {found} to lay them on each other was found")
+        self.draw()
+
+    def _way_chosen(self) -> None:
+        self.way = int(self.ways.value.split(":")[0]) - 1
+        self.draw()
+
+    def _next(self) -> None:
+        """Through all ways and round again."""
+        self.way = (self.way + 1) % len(self.result().ways)
+        self.page.put(self.ways, self.ways.options[self.way])
+        self.draw()
+
+    def draw(self) -> None:
+        if self.found is None:
+            return
+        with self.page.client.atomic():
+            for name, way, at in (("before", None, INPUT_AT), ("after", self.way, CANONICAL_AT)):
+                a, b = self.found.drawn(way)
+                self.canvas.points(f"/align/{name}_a", a, _A, at)
+                self.canvas.points(f"/align/{name}_b", b, _B, at)
+                self.canvas.label(f"/align/{name}_label", name, at + ABOVE)
+        chosen, residuals = self.found.ways[self.way], self.found.residuals
+        self.results.content = table(
+            [
+                ("residual before", f"{residuals[None]:.4g}"),
+                ("residual after", f"{residuals[self.way]:.4g} (units of B)"),
+                ("confidence", f"{chosen.confidence:.2f}"),
+                ("overlap", "A {:.0%}, B {:.0%}".format(*self.found.found.overlap)),
+                ("scale", f"{chosen.scale:.4g}"),
+            ]
+        )
+
+    def state(self) -> dict[str, Any]:
+        if self.found is None:
+            return {"alignment": None}
+        return {
+            "alignment": {
+                "a": self.found.a.name,
+                "b": self.found.b.name,
+                "ways": len(self.found.ways),
+                "way": self.way,
+                "residual_before": self.found.residuals[None],
+                "residual": self.found.residuals[self.way],
+                "confidence": self.found.ways[self.way].confidence,
+            }
+        }
+
+    def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        return self.result().joined(self.way)
+
+    def record(self) -> dict[str, Any]:
+        return self.result().record(self.way)
+
+
+# ── the nearest objects of an index as a row of clouds, each in the query's pose ──────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query and its hits, nearest first."""
+
+    query: ShownCloud
+    hits: tuple[Hit, ...]
+
+    @property
+    def size(self) -> float:
+        """Radius of the query in the row."""
+        return min(1.0, _ROW / (_APART * (len(self.hits) + 1)))
+
+    def _clouds(self) -> list[Float[np.ndarray, "_ 3"]]:
+        """The query and each hit laid on it, in the query's coordinates."""
+        return [self.query.exact, *(hit.apply(hit.points) for hit in self.hits)]
+
+    def row(self) -> list[Float[np.ndarray, "_ 3"]]:
+        """The query and each hit in the query's pose, each about its own origin, and small enough for the page."""
+        return [(points - self.query.center) / self.query.radius * self.size for points in self._clouds()]
+
+    def places(self) -> list[Float[np.ndarray, "3"]]:
+        """Where each cloud of the row stands: side by side, about the middle."""
+        middle = len(self.hits) / 2
+        return [np.array([(k - middle) * _APART * self.size, 0.0, 0.0]) for k in range(len(self.hits) + 1)]
+
+    def joined(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        """The whole row in the query's units, and the number of the cloud that each point is of (0: the query)."""
+        unit = self.query.radius / self.size
+        placed = [points + unit * at for points, at in zip(self._clouds(), self.places(), strict=True)]
+        return np.concatenate(placed), np.repeat(np.arange(len(placed)), [len(points) for points in placed])
+
+    def record(self) -> dict[str, Any]:
+        told = ("name", "class_name", "distance", "chamfer")
+        hits = [
+            {**{name: getattr(hit, name) for name in told}, **pose_record(hit.pose), "scale": hit.scale}
+            for hit in self.hits
+        ]
+        return {"query": self.query.name, "hits": hits}
+
+
+class SearchMode(Mode):
+    """The object, in its current rotation, is the query. The command line chooses the index, not the page."""
+
+    group = "/search"
+    nothing = "nothing was searched yet: press  Search for the object"
+    found: Found | None = None
+
+    def __init__(self, page: Page) -> None:
+        super().__init__(page)
+        gui = page.client.gui
+        with gui.add_folder("Search an index", visible=False) as self.panel:
+            index = page.shared.index
+            gui.add_html(notice(_NO_INDEX if index is None else f"{len(index):,} objects in {index.path}"))
+            self.count = gui.add_slider("hits", 1, _MOST_HITS, 1, 4)
+            self.start = gui.add_button("Search for the object")
+            self.results = gui.add_html("")
+        self.start.on_click(page.guarded(self._search))
+
+    def _search(self) -> None:
+        if self.page.shared.index is None:
+            raise InvalidInputError(_NO_INDEX)
+        query = self.page.object.session.now.shown()
+        self.page.say("searching")
+        self.found = Found(query, tuple(self.page.shared.index.search(query.points, k=int(self.count.value))))
+        self.page.say(f"{len(self.found.hits)} objects like {query.name}")
+        self.draw()
+
+    def draw(self) -> None:
+        if self.found is None:
+            return
+        found = self.found
+        names = ["query", *(hit.name for hit in found.hits)]
+        paint = part_colors(_MOST_HITS + 1)
+        with self.page.client.atomic():
+            for number, (points, at) in enumerate(zip(found.row(), found.places(), strict=True)):
+                self.canvas.points(f"/search/cloud{number}", points, paint[number], at)
+                self.canvas.label(f"/search/label{number}", _short(names[number], len(names)), at + ABOVE * found.size)
+            for number in range(len(names), _MOST_HITS + 1):
+                self.canvas.remove(f"/search/cloud{number}")
+                self.canvas.remove(f"/search/label{number}")
+        rows = []
+        for place, hit in enumerate(found.hits, start=1):
+            between = "" if hit.chamfer is None else f", points {hit.chamfer:.4g} apart"
+            rows.append((f"{place}. {hit.name}", f"feature distance {hit.distance:.3g}{between}"))
+        self.results.content = table(rows)
+
+    def state(self) -> dict[str, Any]:
+        return {"hits": None if self.found is None else [hit.name for hit in self.found.hits]}
+
+    def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
+        return self.result().joined()
+
+    def record(self) -> dict[str, Any]:
+        return self.result().record()
+
+
+def _short(name: str, clouds: int) -> str:
+    """What fits above one of several clouds: the end of a name says most."""
+    room = 84 // clouds
+    return name if len(name) <= room else "…" + name[1 - room :]
