@@ -26,7 +26,7 @@ def make_model(config, seed=0):
     with torch.no_grad():
         model.parts.pose_vote.project[-1].weight[:7].mul_(10)
         if isinstance(config.object, ObjectConfig):
-            model.object.pose_head[-1].weight[2:].mul_(10)
+            model.object.pose_head[-1].weight.mul_(10)
         else:
             model.object.pose_network.project[-1].weight[:7].mul_(10)
         # Decoded objects that fill the unit sphere, so that reconstructions differ.

@@ -121,11 +121,11 @@ def test_the_algorithm_can_be_watched(person):
     assert state["viewpoints"] == len(own.viewpoints.wxyz) > 1
     person.choose("starts", "8 at random (the paper)")
     person.wait(lambda state: state["viewpoints"] == 8)
-    at_start, picture = person.sent("/object/viewpoints", "batched_positions"), person.look()
+    at_start, picture = person.sent("/object/viewpoints", "batched_wxyzs"), person.look()
     person.enter("voting step", 2)
     person.wait(lambda state: state["vote"] == 2)
     person.page.get_by_text("viewpoint 7").wait_for()
-    assert motion(at_start, person.sent("/object/viewpoints", "batched_positions")) > 0.05, "viewpoints move"
+    assert motion(at_start, person.sent("/object/viewpoints", "batched_wxyzs")) > 0.05, "viewpoints turn"
     assert changed(picture, person.look()) > 0.01
     person.tick("show viewpoints")
     person.wait(lambda state: state["viewpoints"] is None)

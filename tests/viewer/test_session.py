@@ -43,22 +43,20 @@ def test_random_angles_are_whole_degrees_and_differ(session):
     assert all(value == round(value) and abs(value) <= 180 for angles in drawn for value in angles)
 
 
-def test_a_kilopoint_object_is_found_in_time_for_a_slider(model):
+def test_a_dragged_object_costs_little_more_than_its_encoding(model):
+    """So that the page follows a slider; both are timed in turn, in processor time, whatever the machine is doing."""
     points = make_shape("chair", 3).sample(1024, torch.Generator().manual_seed(0)).points.numpy()
     session = ObjectSession(model, ShownCloud("a", points, 1024), torch.Generator())
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        took = []
-        for turn in range(6):
-            # The processor's time: on a busy machine a wall clock measures the others.
-            started = time.process_time()
-            session.turn_to((10.0 * turn, 20.0, 0.0))
-            session.picture()
-            took.append(time.process_time() - started)
-    finally:
-        torch.set_num_threads(threads)
-    assert min(took) < 0.250, "about 0.1 without the checks of types and shapes that the tests switch on"
+    dragging, encoding = [], []
+    for turn in range(6):
+        started = time.process_time()
+        session.turn_to((10.0 * turn, 20.0, 0.0))
+        session.picture()
+        between = time.process_time()
+        model.encode(points)
+        dragging.append(between - started)
+        encoding.append(time.process_time() - between)
+    assert min(dragging) < 2.5 * min(encoding), "measured: 1.5"
     assert session.now.milliseconds > 0
 
 

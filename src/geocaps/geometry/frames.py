@@ -87,8 +87,6 @@ def principal_axes(
 
 
 _NEIGHBOURS = 16
-_CENTERS = 256
-"""Points whose normals are looked at: finding their neighbours is what the axes cost."""
 _POLAR_STEPS = 5
 _ASCENT_STEPS = 24
 _STAY = 1e-3
@@ -119,25 +117,25 @@ def surface_normals(points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b m 
 
 @torch.no_grad()
 def surface_axes(
-    points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"]
+    points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"], normals: int = 256
 ) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
     """Axes that the surface's normals lie along, as a proper rotation (columns; order and signs arbitrary), and the
-    centre. Weights add up to 1.
+    centre. Weights add up to 1. Of about so many ``normals``: finding the neighbours for each is what this costs.
 
     Of all rotations, one at which ``Σ_i w_i Σ_a (n_i·r_a)⁴`` is largest. Most objects have faces at right angles, and
     what is left of them in a crop still says where the axes are, when the principal axes have long turned away
     (``docs/results.md``). Found by fixed-point steps, each a polar decomposition, from the principal axes and from
     those turned by 45° about each of the three: a set that does not depend on the axes' signs.
     """
-    some = slice(None, None, max(1, points.shape[1] // _CENTERS))
-    normals = surface_normals(points, points[:, some]).flatten(-2)
-    moments = (normals * exact(weight)[:, some, None]).mT @ normals  # Σ w n⊗n⊗n⊗n: all that the sum needs
+    some = slice(None, None, max(1, points.shape[1] // normals))
+    outer = surface_normals(points, points[:, some]).flatten(-2)
+    moments = (outer * exact(weight)[:, some, None]).mT @ outer  # Σ w n⊗n⊗n⊗n: all that the sum needs
     principal, center = principal_axes(points, weight)
-    axes = exact(principal)[:, None] @ _eighth_turns(normals)
+    axes = exact(principal)[:, None] @ _eighth_turns(moments)
 
     def slopes() -> Float64[Tensor, "b 4 3 3"]:
-        outer = (axes.mT[..., :, None] * axes.mT[..., None, :]).flatten(-2)  # [b, 4, axis, 9]
-        along = (outer @ moments[:, None]).unflatten(-1, (3, 3))
+        squares = (axes.mT[..., :, None] * axes.mT[..., None, :]).flatten(-2)  # [b, 4, axis, 9]
+        along = (squares @ moments[:, None]).unflatten(-1, (3, 3))
         return (along @ axes.mT[..., None]).squeeze(-1).mT
 
     for _ in range(_ASCENT_STEPS):

@@ -47,7 +47,7 @@ class ObjectConfig:
     """Our object layer (``model/object.py``)."""
 
     layer: ClassVar[str] = "ours"
-    voting_steps: ClassVar[int] = 3  # the starts' vote, and those of the best after each further look
+    voting_steps: ClassVar[int] = 2  # votes that lead the best starts on
 
     feature: int = 256
     percept: int = 64  # numbers that say what the object looks like from one of its parts

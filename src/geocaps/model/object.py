@@ -2,9 +2,9 @@
 
 The paper starts at a random pose and finds one of several attractors. Here the starts are all 24 ways to put a frame on
 the axes that the surfaces' normals lie along: a deterministic set that turns exactly with the parts, and that a crop
-hardly moves. From each, a look at the parts' surfaces gives a score and a vote: a rotation, and where the *whole*
-object's centre is and how large it is, which a crop's own centre and radius do not tell. The best starts are led on by
-further looks and scored again from there. Two views of one object must choose the same viewpoint. Encoding never
+hardly moves. A look at the parts' surfaces scores each. From the best, further looks vote: for a rotation, and for
+where the *whole* object's centre is and how large it is, which a crop's own centre and radius do not tell. Where they
+were led, they are scored again. Two views of one object must choose the same viewpoint. Encoding never
 shows this layer the points of the cloud.
 """
 
@@ -18,11 +18,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.geometry.frames import local_frames, surface_axes
-from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_decided
 from geocaps.model.capsules import Capsules, Parts, Perception
-from geocaps.model.config import AgreementWeights, ObjectConfig, PartsConfig
+from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.look import CUBE, Look, Shown, Viewpoints, cube_rotations, seen_from, turned_grids
 from geocaps.model.losses import (
     Terms,
@@ -30,7 +29,6 @@ from geocaps.model.losses import (
     choice_agreement,
     contrast,
     late_interaction,
-    length,
     near_frames,
     nearest_frame,
     trusted_agreement,
@@ -55,17 +53,18 @@ MOST_SHIFT, MOST_GROWTH = 0.6, 1.0
 """Limits of one vote, in half widths and in nats: a free vote can run away in the first steps of training."""
 SAME = math.radians(20)
 """Viewpoints closer than about this are the same."""
+NEAR_ENOUGH = 0.05
+"""Errors of the centre and the size below this count little."""
 RIGHT = math.radians(15)
 """Two views that choose viewpoints closer than this agree."""
 
 
 @dataclass(frozen=True)
 class Led:
-    """What became of the starts: all ``voted`` once, the best of them ``led`` on."""
+    """What became of the starts: all were scored, the best of them led on and scored again."""
 
-    voted: Viewpoints  # [b, 24]
     log_first: Float[Tensor, "b 24"]  # probability of each start
-    steps: list[Viewpoints]  # [b, 6] after each further look
+    steps: list[Viewpoints]  # [b, 6] after each vote
     log_last: Float[Tensor, "b 6"]  # probability of each that was led on, from where it was led
     look: Float[Tensor, "b 6 width"]  # the last look from each
 
@@ -75,13 +74,27 @@ class Led:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What a training knows of the objects behind its views: the uncropped clouds ``[b]``, centred, with radius 1,
-    turned as both views are; and where they are in the frame of each view ``[2b]``."""
+class Views:
+    """Two views of each object ``[b, 2]``, all that a step of training needs of them, and the whole objects ``[b]``.
 
-    points: Float[Tensor, "b n 3"]
-    center: Float[Tensor, "v 3"]
-    scale: Float[Tensor, "v"]
+    Each view is in its own frame, where its radius is 1; all are turned as the whole object is. Nothing here depends on
+    the weights of this layer, so it is made once for all steps that see it.
+    """
+
+    points: Float[Tensor, "b 2 n 3"]  # of the parts' surfaces
+    weight: Float[Tensor, "b 2 n"]
+    axes: Float[Tensor, "b 2 3 3"]  # of the surface, and its centre: where the starts are
+    middle: Float[Tensor, "b 2 3"]
+    turns: Float[Tensor, "b 2 j 3 3"]  # how the parts' places are turned
+    center: Float[Tensor, "b 2 3"]  # of the whole object, in the frame of each view
+    scale: Float[Tensor, "b 2"]
+    frames: Float[Tensor, "b 3 3"]  # axes of the whole object's surface
+    whole: Float[Tensor, "b m 3"]  # points of the whole object, centred, with radius 1
+
+    @property
+    def shown(self) -> Shown:
+        """All views ``[2b]``, alternating."""
+        return Shown(self.points.flatten(0, 1), self.weight.flatten(0, 1))
 
 
 class AgreeingObject(nn.Module):
@@ -94,8 +107,11 @@ class AgreeingObject(nn.Module):
         super().__init__()
         self.config = config
         width, blocks = config.width, config.blocks
+        # To choose a viewpoint and to move one are two trades: with one look for both, neither was learnt as soon.
+        self.score_look = Look(width, config.channels)
+        self.score_head = projection(width, width, blocks, 2)  # of a start, and of where it was led
         self.pose_look = Look(width, config.channels)
-        self.pose_head = projection(width, width, blocks, 10)  # two scores, centre, rotation, size
+        self.pose_head = projection(width, width, blocks, 8)  # centre, rotation, size
         self.trust_head = projection(width + 2, 64, blocks, 1)
         self.feature_look = Look(width, config.channels)
         self.feature_head = projection(width, width, blocks, config.feature)
@@ -105,6 +121,8 @@ class AgreeingObject(nn.Module):
         )
         self.log_scale = nn.Parameter(torch.tensor([math.log(10.0), math.log(20.0)]))  # of the two contrasts
         _start_staying(self.pose_head)
+        for output in (0, 1):
+            start_decided(self.score_head, output)
         self.register_buffer("square", grid_square(SHOWN), persistent=False)
         self.register_buffer("cube", cube_rotations(), persistent=False)
 
@@ -117,41 +135,44 @@ class AgreeingObject(nn.Module):
         weight = parts.share / parts.share.sum(dim=-1, keepdim=True).clamp(min=1e-6) / SHOWN
         return Shown(surface.flatten(1, 2), weight.repeat_interleave(SHOWN, dim=1))
 
+    def starts(self, shown: Shown) -> Viewpoints:
+        """All 24 frames on the surface's axes, at its centre: ``[b, 24]``."""
+        return self.starts_on(*surface_axes(shown.points, shown.weight))
+
     @torch.no_grad()
-    def starts(self, shown: Shown, turn: Pose | None = None) -> Viewpoints:
-        """All 24 frames on the surface's axes, at the centre: ``[b, 24]``. ``turn [b]`` perturbs them (training)."""
-        axes, center = surface_axes(shown.points, shown.weight)
-        if turn is not None:
-            axes = axes @ turn.rotation_matrix()
+    def starts_on(self, axes: Float[Tensor, "b 3 3"], center: Float[Tensor, "b 3"]) -> Viewpoints:
         pose = Pose.from_rotation(axes[:, None] @ self.cube, center[:, None].expand(-1, len(CUBE), -1))
         return Viewpoints(pose, torch.full_like(pose.wxyz[..., 0], START_WIDTH))
 
     def lead(self, shown: Shown, starts: Viewpoints) -> Led:
-        """Q: every start is scored and votes; the best are led on and scored again.
+        """Q: every start is scored; the best are led on by votes and scored again.
 
         Each vote answers for its own step: no gradient goes from what a viewpoint sees to the vote that led it there.
         """
         # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
         grid = seen_from(shown, starts[:, :1])[:, 0]
-        out = self.pose_head(self.pose_look(turned_grids(grid)))
-        voted, log_first = _voted(starts, out), torch.log_softmax(out[..., 0], dim=1)
+        log_first = torch.log_softmax(self.score_head(self.score_look(turned_grids(grid)))[..., 0], dim=1)
         best = log_first.topk(LEADING, dim=1).indices
-        at = voted[torch.arange(len(best), device=best.device)[:, None], best]
+        at = starts[torch.arange(len(best), device=best.device)[:, None], best]
         steps = []
-        for _ in range(self.config.voting_steps - 1):
-            at, out, look = self.vote(shown, at.detach())
+        for _ in range(self.config.voting_steps):
+            at = self.vote(shown, at.detach())
             steps.append(at)
+        again, look = self.score(shown, at.detach())
         # The last look adds to what the first one said: alone it chose less well on whole objects.
-        score = log_first.gather(1, best) + out[..., 1]
-        return Led(voted, log_first, steps, torch.log_softmax(score, dim=1), look)
+        return Led(log_first, steps, torch.log_softmax(log_first.gather(1, best) + again[..., 1], dim=1), look)
 
-    def vote(
-        self, shown: Shown, viewpoints: Viewpoints
-    ) -> tuple[Viewpoints, Float[Tensor, "b k 10"], Float[Tensor, "b k width"]]:
-        """``z ∘ Q(V|z)``, all that Q says (two scores come first), and the look that it says it from."""
-        look = self.pose_look(seen_from(shown, viewpoints))
-        out = self.pose_head(look)
-        return _voted(viewpoints, out), out, look
+    def vote(self, shown: Shown, viewpoints: Viewpoints) -> Viewpoints:
+        """``z ∘ Q(V|z)``: each viewpoint ``[b, k]`` moved by its vote."""
+        out = self.pose_head(self.pose_look(seen_from(shown, viewpoints)))
+        shift = MOST_SHIFT * torch.tanh(out[..., :3]) * viewpoints.width[..., None]
+        pose = viewpoints.pose @ Pose.from_network(torch.cat([shift, out[..., 3:7]], dim=-1))
+        return Viewpoints(pose, viewpoints.width * torch.exp(MOST_GROWTH * torch.tanh(out[..., 7])))
+
+    def score(self, shown: Shown, viewpoints: Viewpoints) -> tuple[Float[Tensor, "b k 2"], Float[Tensor, "b k width"]]:
+        """How likely each viewpoint is the canonical one, if it is a start and if it was led there; and the look."""
+        look = self.score_look(seen_from(shown, viewpoints))
+        return self.score_head(look), look
 
     def trust(self, seen: Led) -> Float[Tensor, "b"]:
         """The logit of how far the most probable viewpoint can be trusted, from its look and the two best scores.
@@ -176,7 +197,7 @@ class AgreeingObject(nn.Module):
 
         Not as the capsule is turned: a flat part looks the same from many sides, and its capsule takes one of them.
         """
-        centers = shown.points.unflatten(1, (-1, SHOWN)).mean(dim=2)
+        centers = middles(shown)
         return Pose.from_rotation(local_frames(shown.points, centers, NEIGHBOURHOOD), centers)
 
     def percepts(self, shown: Shown, places: Pose, scale: Float[Tensor, "b"]) -> Float[Tensor, "b j d"]:
@@ -207,66 +228,75 @@ class AgreeingObject(nn.Module):
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def loss(
+    @torch.no_grad()
+    def views(
         self,
         layer: PointsToParts,
-        shown: Shown,
-        places: Pose,
-        whole: Whole,
-        weights: AgreementWeights,
-        noise_degrees: float,
-        generator: torch.Generator,
-        target_points: int | None = None,
-    ) -> Terms:
-        """Two views A and B of each object, alternating in ``shown`` ``[2b]`` and ``places`` ``[2b, j]`` (its parts').
+        parts: Parts,
+        whole: Float[Tensor, "b n 3"],
+        target: Float[Tensor, "b m 3"],
+        center: Float[Tensor, "b 2 3"],
+        scale: Float[Tensor, "b 2"],
+    ) -> Views:
+        """What the loss needs of views with the parts ``[b, 2, j]``, of whole objects of which it knows the points."""
+        shown = self.shown(layer, parts.map(lambda tensor: tensor.flatten(0, 1)))
+        axes, middle = surface_axes(shown.points, shown.weight)
+        turns = self.places(shown).rotation_matrix()
+        weight = whole.new_full(whole.shape[:2], 1 / whole.shape[1])
+        # All its normals: what votes are led to should be as exact as it can be.
+        frames, _ = surface_axes(whole, weight, normals=whole.shape[1])
+        points, share, axes, middle, turns = (
+            tensor.unflatten(0, (-1, 2)) for tensor in (shown.points, shown.weight, axes, middle, turns)
+        )
+        return Views(points, share, axes, middle, turns, center, scale, frames, target)
 
-        Each is cropped, noisy or strewn with strays on its own. Both go the way of inference, from starts that are
-        turned a little at random. They must choose the same one of the whole object's frames, first and last
-        (``choice``), and be led to it (``pose``), find the whole's centre and size (``place``), know whether they agree
-        (``trust``), look more alike than other objects do, from the canonical viewpoint (``feature``) and from the
-        parts (``percept``); and what A sees must decode to the whole object (``chamfer``).
+    def loss(self, layer: PointsToParts, views: Views, noise_degrees: float, generator: torch.Generator) -> Terms:
+        """Two views A and B of each object, each cropped, noisy or strewn with strays on its own.
+
+        Both go the way of inference, from starts that are turned a little at random. They must choose the same one of
+        the whole object's frames, first and last (``choice``), and be led to it (``pose``), find the whole's centre and
+        size (``place``), know whether they agree (``trust``), look more alike than other objects do, from the canonical
+        viewpoint (``feature``) and from the parts (``percept``); and what A sees must decode to the whole object
+        (``chamfer``).
         """
+        shown = views.shown
         turn = Pose.perturbation(len(shown.points), max_angle=math.radians(noise_degrees), generator=generator)
-        seen = self.lead(shown, self.starts(shown, turn.to(shown.points.device)))
-        frames = self._frames(whole)
+        axes = views.axes.flatten(0, 1) @ turn.rotation_matrix().to(views.axes)
+        starts = self.starts_on(axes, views.middle.flatten(0, 1))
+        seen = self.lead(shown, starts)
+        # Which of them is canonical is for the views to agree on: all that is known is that a view must be led to one.
+        rotations = (views.frames[:, None] @ self.cube).repeat_interleave(2, dim=0)
+        frames = Pose.from_rotation(rotations, torch.zeros_like(rotations[..., 0]))
         terms: Terms = {
-            "choice": choice_agreement(seen.log_first, near_frames(seen.voted.pose, frames, SAME))
+            "choice": choice_agreement(seen.log_first, near_frames(starts.pose, frames, SAME))
             + choice_agreement(seen.log_last, near_frames(seen.led.pose, frames, SAME)),
         }
-        ways = (seen.voted, *seen.steps)
-        terms["pose"] = _of_both(torch.stack([nearest_frame(at.pose, frames) for at in ways]).sum(dim=0))
-        misplaced = [misplacement(at, whole.center, whole.scale) for at in ways]
-        terms["place"] = _of_both(torch.stack(misplaced).sum(dim=0))
+        terms["pose"] = _of_both(torch.stack([nearest_frame(at.pose, frames) for at in seen.steps]).sum(dim=0))
+        center, scale = views.center.flatten(0, 1), views.scale.flatten(0, 1)
+        terms["place"] = _of_both(torch.stack([misplacement(at, center, scale) for at in seen.steps]).sum(dim=0))
         canonical, weight = _most_probable(seen, 2)  # enough to learn from
         agreed = canonical.pose[0::2, 0].angle_to(canonical.pose[1::2, 0]) < RIGHT
         terms["trust"] = trusted_agreement(self.trust(seen), agreed)
         feature = self.feature(shown, canonical, weight)
         likeness = nn.functional.normalize(feature, dim=-1)
         terms["feature"] = contrast(likeness[0::2] @ likeness[1::2].mT, self.log_scale[0].exp())
-        some = torch.randperm(places.shape[1], generator=generator)[:PERCEIVED]
-        percept = self.percepts(shown, places[:, some], canonical.width[:, 0])
+        some = torch.randperm(views.turns.shape[2], generator=generator)[:PERCEIVED]
+        places = Pose.from_rotation(views.turns.flatten(0, 1)[:, some], middles(shown)[:, some])
+        percept = self.percepts(shown, places, canonical.width[:, 0])
         terms["percept"] = (
             contrast(late_interaction(percept[1::2], percept[0::2]), self.log_scale[1].exp())
             + contrast(late_interaction(percept[0::2], percept[1::2]), self.log_scale[1].exp())
         ) / 2
-        count = whole.points.shape[1]
-        target = whole.points if target_points is None else whole.points[:, evenly(target_points, count)]
         rotation = Pose(torch.zeros_like(canonical.pose.translation[0::2, 0]), canonical.pose.wxyz[0::2, 0])
         decoded = self.decode(Capsules(rotation, feature[0::2]))
-        square = random_square(*decoded.pose.shape, DECODED, generator=generator).to(target)
+        square = random_square(*decoded.pose.shape, DECODED, generator=generator).to(views.whole)
         surface = layer.decoder.decode(decoded, square).flatten(1, 2)
-        return terms | {"chamfer": chamfer(target, surface)}
+        return terms | {"chamfer": chamfer(views.whole, surface)}
 
-    @torch.no_grad()
-    def _frames(self, whole: Whole) -> Pose:
-        """The 24 frames on each whole object's axes, for both of its views: ``[2b, 24]``.
 
-        Which of them is canonical is for the views to agree on; all that is known is that a view must be led to one.
-        """
-        count = whole.points.shape[1]
-        axes, _ = surface_axes(whole.points, whole.points.new_full((len(whole.points), count), 1 / count))
-        rotation = (axes[:, None] @ self.cube).repeat_interleave(2, dim=0)
-        return Pose.from_rotation(rotation, torch.zeros_like(rotation[..., 0]))
+def middles(shown: Shown) -> Float[Tensor, "b j 3"]:
+    """The middle of each part's surface."""
+    return shown.points.unflatten(1, (-1, SHOWN)).mean(dim=2)
 
 
 def _of_both(values: Float[Tensor, "v"]) -> Float[Tensor, "b"]:
@@ -274,17 +304,15 @@ def _of_both(values: Float[Tensor, "v"]) -> Float[Tensor, "b"]:
     return values.unflatten(0, (-1, 2)).mean(dim=1)
 
 
-def _voted(viewpoints: Viewpoints, out: Float[Tensor, "b k 10"]) -> Viewpoints:
-    """``z ∘ Q(V|z)``: each viewpoint moved by its vote."""
-    shift = MOST_SHIFT * torch.tanh(out[..., 2:5]) * viewpoints.width[..., None]
-    pose = viewpoints.pose @ Pose.from_network(torch.cat([shift, out[..., 5:9]], dim=-1))
-    return Viewpoints(pose, viewpoints.width * torch.exp(MOST_GROWTH * torch.tanh(out[..., 9])))
-
-
 def misplacement(at: Viewpoints, center: Float[Tensor, "b 3"], scale: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """How far votes are from the whole object's centre, in its radii, and from its size, in nats."""
-    shift = length(at.pose.translation - center[:, None]) / scale[:, None]
-    return (shift + (at.width.log() - scale.log()[:, None]).abs()).mean(dim=1)
+    """How far votes are from the whole object's centre, in its radii, and from its size, in nats.
+
+    Square below ``NEAR_ENOUGH``: the small errors of whole objects must not drown those of crops.
+    """
+    shift = (at.pose.translation - center[:, None]).square().sum(dim=-1) / scale[:, None].square()
+    growth = (at.width.log() - scale.log()[:, None]).square()
+    softened = [(square + NEAR_ENOUGH**2).sqrt() - NEAR_ENOUGH for square in (shift, growth)]
+    return (softened[0] + softened[1]).mean(dim=1)
 
 
 def _most_probable(seen: Led, count: int) -> tuple[Viewpoints, Float[Tensor, "b k"]]:
@@ -302,14 +330,9 @@ def merged(poses: Pose, probability: Float[Tensor, "b s"]) -> Float[Tensor, "b s
 
 
 def _start_staying(head: nn.Sequential) -> None:
-    """Makes untrained votes nearly "stay", and untrained scores differ.
-
-    Arbitrary half turns would only be unlearnt, and equal scores are a saddle point of the agreement loss.
-    """
+    """Makes untrained votes nearly "stay": arbitrary half turns would only be unlearnt."""
     last = head[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
-        last.weight[2:].mul_(0.1)
-        last.bias[2:] = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])
-    for output in (0, 1):
-        start_decided(head, output)
+        last.weight.mul_(0.1)
+        last.bias.copy_(torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0]))

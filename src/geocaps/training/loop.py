@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from geocaps.errors import GeocapsError, TrainingError
-from geocaps.geometry.se3 import concatenate as concatenate_poses
-from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.checkpoint import save_checkpoint
 from geocaps.training.batches import Batches, fitted_batches, open_data, pieces_of, random_stream
 from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
 from geocaps.training.run import RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
-from geocaps.training.stage import Stage, Validation, pictured, stage_of
+from geocaps.training.stage import Prepared, Stage, Validation, pictured, stage_of
 
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""
@@ -258,10 +255,9 @@ SPACING = 8
 
 @dataclass(frozen=True)
 class _Draw:
-    """Some objects of a batch: their samplings and, in the object stage, the decompositions of these."""
+    """Some objects of a batch, as the stage has prepared them."""
 
-    points: Float[Tensor, "b v n 3"]
-    parts: Parts | None
+    seen: Prepared
     object_ids: tuple[str, ...]
 
 
@@ -287,11 +283,11 @@ class StepGradients:
         self._data_seconds = self._parts_seconds = 0.0
         self.object_ids = ()
         for piece in self.mine:
-            seen = self._drawn(step, piece, share)
-            self.object_ids += seen.object_ids
+            drawn = self._drawn(step, piece)
+            self.object_ids += drawn.object_ids
             generator = random_stream(*self.batches.key, 2, step, piece)
             with self._averaging(piece == self.mine[-1]):
-                terms = self.averaged(seen.points, seen.parts, share, generator)
+                terms = self.averaged(drawn.seen, share, generator)
                 (terms["loss"] / len(self.mine)).backward()
             for name, term in terms.items():
                 sums[name] = sums.get(name, torch.zeros_like(term)) + term.detach() / len(self.mine)
@@ -302,31 +298,28 @@ class StepGradients:
             record["parts_share"] = self._parts_seconds / whole
         return record
 
-    def _drawn(self, step: int, piece: int, share: float) -> _Draw:
+    def _drawn(self, step: int, piece: int) -> _Draw:
         """The objects of one piece: the oldest draw is used for the last time, the newest for the first."""
         draws = []
         for number in range(step, step + self.reuse * SPACING, SPACING):
             if (number, piece) not in self._pool:
-                # A draw has parts if its last step looks at parts, whenever it is made: a resumed run makes the same.
-                self._pool[number, piece] = self._fresh(number, piece, share * number / step if step else share)
+                self._pool[number, piece] = self._fresh(number, piece)
             draws.append(self._pool[number, piece])
         del self._pool[step, piece]
-        parts = [draw.parts for draw in draws if draw.parts is not None]
         return _Draw(
-            torch.cat([draw.points for draw in draws]),
-            concatenate(parts) if len(parts) == len(draws) else None,
+            {name: torch.cat([draw.seen[name] for draw in draws]) for name in draws[0].seen},
             tuple(name for draw in draws for name in draw.object_ids),
         )
 
-    def _fresh(self, number: int, piece: int, share: float) -> _Draw:
+    def _fresh(self, number: int, piece: int) -> _Draw:
         before = time.perf_counter()
         batch = self.batches.piece(number, piece)
         points = batch.points.to(self.world.device)
         between = time.perf_counter()
-        parts = self.stage.decompose(points, share, random_stream(*self.batches.key, 3, number, piece))
+        seen = self.stage.prepare(points, random_stream(*self.batches.key, 3, number, piece))
         self._data_seconds += between - before
         self._parts_seconds += time.perf_counter() - between
-        return _Draw(points, parts, batch.object_ids)
+        return _Draw(seen, batch.object_ids)
 
     def _averaging(self, last: bool) -> AbstractContextManager[None]:
         """Processes average once a step: with the last piece."""
@@ -335,27 +328,16 @@ class StepGradients:
         return nullcontext()
 
     def seconds(self, limit: float, tries: int = 2) -> float:
-        """How long a step takes here and now, at the beginning and at the end of a stage: the mean of a few after a
-        first one, none of which changes a weight.
+        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight.
 
         Of slow steps only one is timed: past ``limit`` seconds there is no second.
         """
-        began, taken = time.monotonic(), []
-        for share in (0.0, 1.0):
-            self._pool.clear()
-            self(0, share)
-            started, timed = time.monotonic(), 0
-            while timed == 0 or (timed < tries and self.world.agreed(time.monotonic() - began < limit)):
-                timed += 1
-                self(timed * SPACING, share)  # as in the long run: all draws but the newest are there
-            taken.append((time.monotonic() - started) / timed)
+        began = time.monotonic()
+        self(0, 0.0)
+        started, timed = time.monotonic(), 0
+        while timed == 0 or (timed < tries and self.world.agreed(time.monotonic() - began < limit)):
+            timed += 1
+            self(timed * SPACING, 0.0)  # as in the long run: all draws but the newest are there
         self.stage.zero_grad(set_to_none=True)
         self._pool.clear()
-        return sum(taken) / len(taken)
-
-
-def concatenate(parts: Sequence[Parts]) -> Parts:
-    """One batch of several."""
-    poses = concatenate_poses([one.capsules.pose for one in parts])
-    capsules = Capsules(poses, torch.cat([one.capsules.feature for one in parts]))
-    return Parts(capsules, torch.cat([one.share for one in parts]))
+        return (time.monotonic() - started) / timed

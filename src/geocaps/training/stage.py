@@ -17,17 +17,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.data import PointDataset
-from geocaps.geometry.frames import farthest_points, local_frames, own_sphere
+from geocaps.geometry.frames import own_sphere
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.capsules import Capsules, Parts
-from geocaps.model.look import Shown
-from geocaps.model.losses import chamfer, gather_points, weighted
-from geocaps.model.object import NEIGHBOURHOOD, AgreeingObject, Whole
+from geocaps.model.losses import chamfer, weighted
+from geocaps.model.object import AgreeingObject, Views
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import augmented_samplings, random_stream
 from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
+
+Prepared = dict[str, Tensor]
+"""What a step needs of some objects, by name; the first dimension of each tensor counts the objects."""
 
 
 class Stage(nn.Module, ABC):
@@ -46,13 +48,11 @@ class Stage(nn.Module, ABC):
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
     @abstractmethod
-    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts | None:
-        """Parts ``[b, v, j]`` that the loss needs after that share of the steps, by the frozen first layer."""
+    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+        """What no weight in training changes: made once for each draw, however many steps see it."""
 
     @abstractmethod
-    def forward(
-        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
         """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
 
     def noise_degrees(self, share: float) -> float | None:
@@ -76,13 +76,11 @@ class PartsStage(Stage):
     def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
         super().__init__(model, model.parts)
 
-    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> None:
-        return None
+    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+        return {"points": in_own_frame(points[:, 0])}
 
-    def forward(
-        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        return {"loss": self.model.parts.loss(in_own_frame(points[:, 0]), generator).mean()}
+    def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
+        return {"loss": self.model.parts.loss(seen["points"], generator).mean()}
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         return validation.of_parts(self.model, device)
@@ -132,39 +130,19 @@ class ObjectStage(_SecondStage):
         return self.model.object
 
     @torch.no_grad()
-    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts | None:
-        if share < self.objective.points_share:
-            return None
-        return self._decomposed(in_own_frame(points[:, :-1]), generator)
-
-    def forward(
-        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        """Without ``parts`` the views show their points, as perfect parts would: the same to look at, and cheaper."""
-        if parts is None:
-            shown, places = shown_points(in_own_frame(points[:, :-1]).flatten(0, 1))
-        else:
-            shown = self.layer.shown(self.model.parts, parts.map(lambda tensor: tensor.flatten(0, 1)))
-            places = self.layer.places(shown)
-        center, radius = (value.flatten(0, 1) for value in own_sphere(points[:, :-1]))
-        whole = Whole(points[:, -1], -center / radius[:, None], 1 / radius)
-        ours = self.objective
-        terms = self.layer.loss(
-            self.model.parts, shown, places, whole, ours.weights, ours.noise_degrees, generator, ours.target_points
+    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+        center, radius = own_sphere(points[:, :-1])
+        parts = self._decomposed(in_own_frame(points[:, :-1]), generator)
+        count = points.shape[2]
+        target = points[:, -1, evenly(self.objective.target_points or count, count)]
+        views = self.layer.views(
+            self.model.parts, parts, points[:, -1], target, -center / radius[..., None], 1 / radius
         )
-        return weighted(terms, ours.weights)
+        return vars(views)
 
-
-_SHOWN, _PLACES = 512, 16
-
-
-@torch.no_grad()
-def shown_points(points: Float[Tensor, "v n 3"]) -> tuple[Shown, Pose]:
-    """Some of the points themselves, in place of parts' surfaces, and local frames in place of the parts' places."""
-    some = points[:, evenly(min(_SHOWN, points.shape[1]), points.shape[1])]
-    centers = gather_points(some, farthest_points(some, _PLACES))
-    places = Pose.from_rotation(local_frames(some, centers, NEIGHBOURHOOD), centers)
-    return Shown(some, some.new_full(some.shape[:2], 1 / some.shape[1])), places
+    def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
+        terms = self.layer.loss(self.model.parts, Views(**seen), self.objective.noise_degrees, generator)
+        return weighted(terms, self.objective.weights)
 
 
 class PaperObjectStage(_SecondStage):
@@ -180,19 +158,18 @@ class PaperObjectStage(_SecondStage):
         return self.model.object
 
     @torch.no_grad()
-    def decompose(self, points: Float[Tensor, "b views n 3"], share: float, generator: torch.Generator) -> Parts:
-        return self._decomposed(points[:, :1], generator)
+    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+        capsules = self._decomposed(points[:, :1], generator).capsules[:, 0]
+        return {"points": points[:, 0], "pose": capsules.pose.vector(), "feature": capsules.feature}
 
     def noise_degrees(self, share: float) -> float:
         return self.objective.noise_degrees(share)
 
-    def forward(
-        self, points: Float[Tensor, "b views n 3"], parts: Parts | None, share: float, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        assert parts is not None
+    def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
+        parts = Capsules(Pose(seen["pose"][..., :3], seen["pose"][..., 3:]), seen["feature"])
         weights, target = self.objective.weights, self.objective.target_points
         noise = self.noise_degrees(share)
-        terms = self.layer.loss(self.model.parts, points[:, 0], parts.capsules[:, 0], weights, noise, generator, target)
+        terms = self.layer.loss(self.model.parts, seen["points"], parts, weights, noise, generator, target)
         return weighted(terms, weights)
 
 

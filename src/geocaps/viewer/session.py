@@ -84,7 +84,7 @@ def _explained(
 def voting_steps(network: GeometricCapsuleAutoencoder, seen: Parse, random: int, seed: int) -> list[VotingStep]:
     """Votes 0 … T from several starts: those of the model, or (``random`` of them) the paper's random ones.
 
-    Every start is led to the end here; ``encode`` drops the improbable ones after the first vote, from where on their
+    Every start is led to the end here; ``encode`` drops the improbable ones before the first vote: their last
     probability is 0.
     """
     layer, generator = network.object, torch.Generator().manual_seed(seed)
@@ -97,18 +97,18 @@ def voting_steps(network: GeometricCapsuleAutoencoder, seen: Parse, random: int,
         return [VotingStep(pose[0], None) for pose in poses]
     shown = layer.shown(network.parts, Parts(seen.parts, seen.share))
     at = Viewpoints(drawn, torch.full_like(drawn.wxyz[..., 0], START_WIDTH)) if random else layer.starts(shown)
-    voted, out, _ = layer.vote(shown, at)
-    probability = first = out[..., 0].softmax(dim=1)
-    steps = [VotingStep(at.pose[0], probability[0]), VotingStep(voted.pose[0], probability[0])]
+    first = layer.score(shown, at)[0][..., 0].softmax(dim=1)
     dropped = torch.ones_like(first, dtype=torch.bool)
     dropped = dropped.scatter(1, first.topk(min(LEADING, first.shape[1])).indices, False)
-    for _ in range(layer.config.voting_steps - 1):
-        voted, out, _ = layer.vote(shown, voted)
-        score = (first.log() + out[..., 1]).masked_fill(dropped, -torch.inf)
-        probability = merged(voted.pose, score.softmax(dim=1))
-        steps.append(VotingStep(voted.pose[0], probability[0]))
+    steps = [VotingStep(at.pose[0], first[0])]
+    for _ in range(layer.config.voting_steps):
+        at = layer.vote(shown, at)
+        steps.append(VotingStep(at.pose[0], first[0]))
+    score = (first.log() + layer.score(shown, at)[0][..., 1]).masked_fill(dropped, -torch.inf)
+    probability = merged(at.pose, score.softmax(dim=1))
+    steps[-1] = VotingStep(at.pose[0], probability[0])
     if not random:  # as ``encode`` says it: what is left of 1 is the chance that none of them is right
-        steps[-1] = VotingStep(voted.pose[0], (probability * seen.probability.sum(dim=1, keepdim=True))[0])
+        steps[-1] = VotingStep(at.pose[0], (probability * seen.probability.sum(dim=1, keepdim=True))[0])
     return steps
 
 
