@@ -4,10 +4,10 @@
         --out runs/ablations --steps 500
 
 Every row trains the second layer on the same frozen first one (``--init``, by default that of the shipped weights), for
-as many steps of as many objects, and is measured under the same protocols, from parts. All but one look at points while
-they train: the cheaper part of the preset's training, and the larger. Where a row needs the layer to behave otherwise,
-it trains a subclass that is defined here, or a function is replaced; the product has no option for it. A finished row
-is read, an unfinished one is resumed. Prints a Markdown table for each protocol and writes ``ablations.json``.
+as many steps of as many objects, and is measured under the same protocols. Where a row needs the layer or the stage to
+behave otherwise, it trains a subclass that is defined here, or a function is replaced; the product has no option for
+it. A finished row is read, an unfinished one is resumed. Prints a Markdown table for each protocol and writes
+``ablations.json``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import MODEL, SINGLE_FEATURE, alignment_scope, measure_rows, views_of
 from geocaps.evaluation.run import reconstruction
 from geocaps.evaluation.table1 import finished
-from geocaps.geometry.frames import principal_axes
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.frames import farthest_points, principal_axes
 from geocaps.model import autoencoder
 from geocaps.model import object as object_layer
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.capsules import Parts, Perception
 from geocaps.model.checkpoint import SHIPPED, load_checkpoint
-from geocaps.model.look import CUBE, Shown, Viewpoints, turned_grids
+from geocaps.model.look import CUBE, Shown, Viewpoints
+from geocaps.model.losses import gather_points
 from geocaps.model.object import AgreeingObject, Led
 from geocaps.model.parts import PointsToParts
-from geocaps.training import TrainConfig, preset
-from geocaps.training.stage import shown_points
+from geocaps.training import TrainConfig, preset, stage
+from geocaps.training.stage import ObjectStage, Prepared, in_own_frame
 
 Figures = dict[str, Any]
 
@@ -52,15 +52,26 @@ FLIPS = {order: [at for at, (other, _) in enumerate(CUBE) if other == order] for
 
 
 class FourStarts(AgreeingObject):
-    """The four proper sign choices of the axes, in the order of the surface's spread along them."""
+    """The four proper sign choices of the axes, ordered by the surface's spread; others are ruled out."""
 
-    def starts(self, shown: Shown, turn: Pose | None = None) -> Viewpoints:
-        starts = super().starts(shown, turn)
+    ruled_out = -1e4
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.allowed = torch.zeros(0)
+        self.score_head.register_forward_hook(self._ruled)
+
+    def _ruled(self, _module: Any, _input: Any, out: Tensor) -> Tensor:
+        return out + self.allowed[..., None] if out.shape[1] == len(CUBE) else out
+
+    def lead(self, shown: Shown, starts: Viewpoints) -> Led:
         offset = starts.pose[:, 0].observe(shown.points)
         spread = (shown.weight[..., None] * offset.square()).sum(dim=1)
         order = spread.argsort(dim=1, descending=True).tolist()
-        chosen = torch.tensor([FLIPS[tuple(axes)] for axes in order], device=spread.device)
-        return starts[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
+        self.allowed = torch.full((len(order), len(CUBE)), self.ruled_out, device=spread.device)
+        for row, axes in enumerate(order):
+            self.allowed[row, FLIPS[tuple(axes)]] = 0.0
+        return super().lead(shown, starts)
 
 
 class ScoredOnce(AgreeingObject):
@@ -72,13 +83,21 @@ class ScoredOnce(AgreeingObject):
         return replace(seen, log_last=torch.log_softmax(first, dim=1))
 
 
+class OneLook(AgreeingObject):
+    """Scores and votes are read off the same look."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.pose_look = self.score_look
+
+
 class OwnCentre(AgreeingObject):
     """Votes only rotate: the centre and the size are those of the cloud itself."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        rotation = torch.ones(10)
-        rotation[[2, 3, 4, 9]] = 0.0
+        rotation = torch.ones(8)
+        rotation[[0, 1, 2, 7]] = 0.0
         self.pose_head.register_forward_hook(lambda _module, _input, out: out * rotation)
 
     def perceive(self, layer: PointsToParts, parts: Parts) -> Perception:
@@ -86,18 +105,31 @@ class OwnCentre(AgreeingObject):
         return replace(seen, scale=torch.ones_like(seen.scale))
 
 
+@torch.no_grad()
+def shown_points(points: Tensor, parts: int) -> Shown:
+    """Points as perfect parts would show them: the 16 nearest of each of some farthest points."""
+    centers = gather_points(points, farthest_points(points, parts))
+    nearest = torch.cdist(centers, points).topk(object_layer.SHOWN, largest=False).indices
+    some = gather_points(points, nearest.flatten(1))
+    return Shown(some, some.new_full(some.shape[:2], 1 / some.shape[1]))
+
+
 class LooksAtPoints(AgreeingObject):
-    """Looks at points of the ``cloud``, as in training, instead of the surfaces of its parts; from the same places."""
+    """Looks at points of the ``cloud`` instead of the surfaces of its parts."""
 
     cloud: Tensor
-    own_places: Pose
 
     def shown(self, layer: PointsToParts, parts: Parts) -> Shown:
-        self.own_places = super().places(super().shown(layer, parts))
-        return shown_points(self.cloud)[0]
+        return shown_points(self.cloud, parts.share.shape[-1])
 
-    def places(self, shown: Shown) -> Pose:
-        return self.own_places
+
+class PointsStage(ObjectStage):
+    """Views show their points."""
+
+    def prepare(self, points: Tensor, generator: torch.Generator) -> Prepared:
+        assert isinstance(self.layer, LooksAtPoints)
+        self.layer.cloud = in_own_frame(points[:, :-1]).flatten(0, 1)
+        return super().prepare(points, generator)
 
 
 @contextmanager
@@ -118,34 +150,26 @@ def layer_is(layer: type[AgreeingObject]) -> Iterator[None]:
 
 
 @contextmanager
-def four_starts() -> Iterator[None]:
-    """Starts differ from the first by signs alone, so what they see does too; all of them are led on."""
-    flips = FLIPS[0, 1, 2]
-    with (
-        layer_is(FourStarts),
-        replaced(object_layer, "LEADING", len(flips)),
-        replaced(object_layer, "turned_grids", lambda grid: turned_grids(grid)[:, flips]),
-    ):
-        yield
-
-
-@contextmanager
 def on_principal_axes() -> Iterator[None]:
     """Starts, and the frames of the whole object that they are to be led to, lie on principal axes."""
-    with replaced(object_layer, "surface_axes", principal_axes):
+    with replaced(object_layer, "surface_axes", lambda points, weight, normals=0: principal_axes(points, weight)):
         yield
 
 
 @contextmanager
 def points_shown() -> Iterator[None]:
-    """Clouds that are encoded show their points."""
+    """Clouds that are encoded or trained on show their points."""
     parse = GeometricCapsuleAutoencoder.parse
 
     def parse_cloud(model: GeometricCapsuleAutoencoder, points: Tensor, generator: Any = None) -> Parse:
         model.object.cloud = points.float()
         return parse(model, points, generator)
 
-    with layer_is(LooksAtPoints), replaced(GeometricCapsuleAutoencoder, "parse", parse_cloud):
+    with (
+        layer_is(LooksAtPoints),
+        replaced(stage, "ObjectStage", PointsStage),
+        replaced(GeometricCapsuleAutoencoder, "parse", parse_cloud),
+    ):
         yield
 
 
@@ -155,8 +179,7 @@ BASE, SINGLE = "all of it", "one global vector"
 """The row that the others differ from, and the same run when the object's one feature retrieves, not its percepts."""
 VALIDATED = 16
 """Held-out objects of a training: nothing here looks at its validation."""
-ALL_STEPS = 1 - 1e-9
-"""A share of the steps that none lies beyond; 1 itself is refused, as then parts would never be seen."""
+ON_POINTS = "trained and measured on points"
 
 
 @dataclass(frozen=True)
@@ -169,20 +192,20 @@ class Row:
 
 
 def rows(shipped: TrainConfig) -> dict[str, Row]:
-    """The training of the shipped weights, on looks at points alone, and one change at a time."""
+    """The training of the shipped weights, and one change at a time."""
     objective = shipped.objective
-    base = replace(shipped, objective=replace(objective, points_share=ALL_STEPS))
-    unplaced = replace(base.objective, weights=replace(objective.weights, place=0.0))
-    whole = replace(base.object_augmentation, crop_share=0.0, one_sided_share=0.0)
+    unplaced = replace(objective, weights=replace(objective.weights, place=0.0))
+    whole = replace(shipped.object_augmentation, crop_share=0.0, one_sided_share=0.0)
     return {
-        BASE: Row(base),
-        "4 starts instead of 24": Row(base, four_starts),
-        "no second scoring": Row(base, lambda: layer_is(ScoredOnce)),
-        "no centre and scale votes": Row(replace(base, objective=unplaced), lambda: layer_is(OwnCentre)),
-        "principal axes instead of surface axes": Row(base, on_principal_axes),
-        "no crops in training": Row(replace(base, object_augmentation=whole)),
-        "last steps on parts, as shipped": Row(shipped),
-        "measured on points instead of parts": Row(base, points_shown, trained_by=BASE),
+        BASE: Row(shipped),
+        "4 starts instead of 24": Row(shipped, lambda: layer_is(FourStarts)),
+        "no second scoring": Row(shipped, lambda: layer_is(ScoredOnce)),
+        "one look for scores and votes": Row(shipped, lambda: layer_is(OneLook)),
+        "no centre and scale votes": Row(replace(shipped, objective=unplaced), lambda: layer_is(OwnCentre)),
+        "principal axes instead of surface axes": Row(shipped, on_principal_axes),
+        "no crops in training": Row(replace(shipped, object_augmentation=whole)),
+        ON_POINTS: Row(shipped, points_shown),
+        "trained on points, measured on parts": Row(shipped, trained_by=ON_POINTS),
     }
 
 
@@ -220,7 +243,9 @@ def main(options: Options) -> None:
         validations=1,
         validation_objects=VALIDATED,
     )
-    names = rows(replace(shipped, object=replace(shipped.object.fitted(options.steps), batch=options.batch)))
+    names = rows(
+        replace(shipped, object=replace(shipped.object.fitted(options.steps), batch=options.batch, accumulate=1))
+    )
     unknown = set(options.only) - set(names)
     if unknown:
         raise SystemExit(f"no row is called {min(unknown)!r}; there are: {'; '.join(names)}")
