@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 
 from geocaps.evaluation import literal
@@ -10,6 +11,7 @@ from geocaps.model.losses import (
     chamfer,
     choice_agreement,
     contrast,
+    fitted_trust,
     late_interaction,
     near_frames,
     nearest_frame,
@@ -98,3 +100,15 @@ def test_contrast_prefers_the_right_partner():
     assert contrast(torch.eye(8), scale).max() < 0.05
     assert contrast(torch.eye(8).roll(1, 0), scale).min() > 1
     torch.testing.assert_close(contrast(torch.zeros(8, 8), scale), torch.full((8,), math.log(8)))
+
+
+def test_fitted_trust_is_calibrated():
+    """Views that are surer than they are right are made to doubt, by as much as they were wrong."""
+    draws = torch.Generator().manual_seed(0)
+    true = 1.5 * torch.randn(4000, generator=draws)
+    right = torch.rand(4000, generator=draws) < true.sigmoid()
+    agreed = right[0::2] & right[1::2]
+    factor, shift = fitted_trust(3 * true + 2, agreed).tolist()
+    assert factor == pytest.approx(1 / 3, abs=0.04)
+    assert shift == pytest.approx(-2 / 3, abs=0.15)
+    torch.testing.assert_close(fitted_trust(true[:0], agreed[:0]), torch.tensor([1.0, 0.0]))

@@ -85,6 +85,23 @@ def trusted_agreement(logit: Float[Tensor, "v"], agreed: Bool[Tensor, "b"]) -> F
     return -torch.where(agreed, both, torch.log(-torch.expm1(both.clamp(max=-1e-6))))
 
 
+@torch.enable_grad()
+def fitted_trust(logit: Float[Tensor, "v"], agreed: Bool[Tensor, "b"]) -> Float[Tensor, "2"]:
+    """Factor and shift of the logit at which :func:`trusted_agreement` is least; (1, 0) has a small advantage."""
+    known, stay = logit.detach().double(), torch.tensor([1.0, 0.0], dtype=torch.float64, device=logit.device)
+    fit = stay.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([fit], max_iter=50, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = trusted_agreement(fit[0] * known + fit[1], agreed).sum() + (fit - stay).square().sum()
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    return fit.detach().to(logit)
+
+
 def length(difference: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
     """The length of a difference, with a gradient (of 0) where it is 0."""
     return (difference.square().sum(-1) + 1e-8).sqrt()

@@ -28,6 +28,7 @@ from geocaps.model.losses import (
     chamfer,
     choice_agreement,
     contrast,
+    fitted_trust,
     late_interaction,
     near_frames,
     nearest_frame,
@@ -102,6 +103,7 @@ class AgreeingObject(nn.Module):
 
     square: Tensor
     cube: Tensor
+    trust_fit: Tensor
 
     def __init__(self, config: ObjectConfig, parts: PartsConfig) -> None:
         super().__init__()
@@ -125,6 +127,7 @@ class AgreeingObject(nn.Module):
             start_decided(self.score_head, output)
         self.register_buffer("square", grid_square(SHOWN), persistent=False)
         self.register_buffer("cube", cube_rotations(), persistent=False)
+        self.register_buffer("trust_fit", torch.tensor([1.0, 0.0]))  # factor and shift of the trust's logit
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +218,7 @@ class AgreeingObject(nn.Module):
         canonical = seen.led[rows, probability.argmax(dim=1)]
         capsule = Capsules(canonical.pose, self.feature(shown, *_most_probable(seen, LEADING)))
         percept = self.percepts(shown, self.places(shown), canonical.width) * (parts.share > 0)[..., None]
-        trusted = torch.sigmoid(self.trust(seen))[:, None] * probability
+        trusted = torch.sigmoid(self.trust_fit[0] * self.trust(seen) + self.trust_fit[1])[:, None] * probability
         return Perception(capsule, canonical.width, seen.led.pose, trusted, percept)
 
     def decode(self, capsule: Capsules) -> Capsules:
@@ -292,6 +295,15 @@ class AgreeingObject(nn.Module):
         square = random_square(*decoded.pose.shape, DECODED, generator=generator).to(views.whole)
         surface = layer.decoder.decode(decoded, square).flatten(1, 2)
         return terms | {"chamfer": chamfer(views.whole, surface)}
+
+    @torch.no_grad()
+    def fit_trust(self, views: Views) -> None:
+        """Fits the trust to held-out objects (Platt scaling): on those it was trained on, views agree more often."""
+        shown = views.shown
+        seen = self.lead(shown, self.starts_on(views.axes.flatten(0, 1), views.middle.flatten(0, 1)))
+        chosen = _most_probable(seen, 1)[0].pose[:, 0]
+        agreed = chosen[0::2].angle_to(chosen[1::2]) < RIGHT
+        self.trust_fit.copy_(fitted_trust(self.trust(seen), agreed))
 
 
 def middles(shown: Shown) -> Float[Tensor, "b j 3"]:

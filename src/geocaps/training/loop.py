@@ -24,7 +24,7 @@ from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
 from geocaps.training.run import RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
-from geocaps.training.stage import Prepared, Stage, Validation, pictured, stage_of
+from geocaps.training.stage import Prepared, Stage, Validation, joined, pictured, stage_of
 
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""
@@ -73,7 +73,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
     out = Path(config.out)
     dataset, held_out = open_data(config)
     config, reduced = fitted_batches(config, dataset, world.size, reduce=reduce_batch)
-    validation = Validation(held_out, config.validation_objects, config.model.points)
+    validation = Validation(held_out, config.validation_objects, config.model.points, config.object_augmentation)
     if resume:
         model, state, optimizer_state = resumed(config, dataset.fingerprint)
     else:
@@ -307,7 +307,7 @@ class StepGradients:
             draws.append(self._pool[number, piece])
         del self._pool[step, piece]
         return _Draw(
-            {name: torch.cat([draw.seen[name] for draw in draws]) for name in draws[0].seen},
+            joined([draw.seen for draw in draws]),
             tuple(name for draw in draws for name in draw.object_ids),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,11 @@ from geocaps.training.config import AgreementObjective, Augmentation, PaperObjec
 
 Prepared = dict[str, Tensor]
 """What a step needs of some objects, by name; the first dimension of each tensor counts the objects."""
+
+
+def joined(draws: Sequence[Prepared]) -> Prepared:
+    """The objects of several draws together."""
+    return {name: torch.cat([draw[name] for draw in draws]) for name in draws[0]}
 
 
 class Stage(nn.Module, ABC):
@@ -144,6 +149,12 @@ class ObjectStage(_SecondStage):
         terms = self.layer.loss(self.model.parts, Views(**seen), self.objective.noise_degrees, generator)
         return weighted(terms, self.objective.weights)
 
+    def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
+        """Fits the trust to the held-out objects first: every checkpoint that is kept says how sure it may be."""
+        draws = [self.prepare(some.to(device), torch.Generator()) for some in validation.spoilt.split(_CHUNK)]
+        self.layer.fit_trust(Views(**joined(draws)))
+        return super().figures(validation, device)
+
 
 class PaperObjectStage(_SecondStage):
     """The paper's object layer: Algorithm 2, with viewpoint noise that may grow."""
@@ -192,14 +203,17 @@ _STREAM = 20200
 
 
 class Validation:
-    """Two samplings of each held-out object and fixed rotations."""
+    """Two samplings of each held-out object and fixed rotations; two more, ``spoilt`` as in training, and the whole."""
 
-    def __init__(self, dataset: PointDataset, objects: int, points: int) -> None:
+    def __init__(self, dataset: PointDataset, objects: int, points: int, spoiling: Augmentation) -> None:
         count = min(objects, len(dataset))
         chosen = np.arange(count) * len(dataset) // count
         generator = random_stream(_STREAM)
         clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator) for i in chosen]
         self.first, self.second, _ = torch.stack(clouds).unbind(1)
+        draws = random_stream(_STREAM, 1)
+        spoilt = [augmented_samplings(dataset, int(i), points, 2, spoiling, draws) for i in chosen]
+        self.spoilt = torch.stack(spoilt)
         self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
         self.uniform = Pose.random(count, generator=generator)
 
