@@ -311,7 +311,7 @@ _CPU = TrainConfig(
     model=model_preset("cpu"),
     parts=StageConfig(steps=2_600, batch=16, learning_rate=2e-3, schedule="cosine", warmup=100, clip=1.0),
     object=StageConfig(
-        steps=2_600,
+        steps=2_450,
         batch=64,
         accumulate=2,
         learning_rate=2e-3,
