@@ -4,8 +4,8 @@ The paper starts at a random pose and finds one of several attractors. Here the 
 the axes that the surfaces' normals lie along: a deterministic set that turns exactly with the parts, and that a crop
 hardly moves. A look at the parts' surfaces scores each. From the best, further looks vote: for a rotation, and for
 where the *whole* object's centre is and how large it is, which a crop's own centre and radius do not tell. Where they
-were led, they are scored again. Two views of one object must choose the same viewpoint. Encoding never
-shows this layer the points of the cloud.
+were led, they are scored again. Two views of one object must choose the same viewpoint. Encoding never shows this layer
+the points of the cloud.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class AgreeingObject(nn.Module):
         super().__init__()
         self.config = config
         width, blocks = config.width, config.blocks
-        # To choose a viewpoint and to move one are two trades: with one look for both, neither was learnt as soon.
+        # Choosing a viewpoint and moving one have a look each; benchmarks/ablations.py has a row with one for both.
         self.score_look = Look(width, config.channels)
         self.score_head = projection(width, width, blocks, 2)  # of a start, and of where it was led
         self.pose_look = Look(width, config.channels)
