@@ -125,7 +125,7 @@ def test_a_small_folder_is_trained_on_with_batches_that_fit(
     done = geocaps("--data", meshes, "--steps", 1, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     assert "training on 16 objects of boxes, validating on 1" in done.stderr
-    assert "stage object: a batch of 16 objects, not 32: the data have 16" in done.stderr
+    assert "stage object: a batch of 16 objects, not 64: the data have 16" in done.stderr
     assert "no best checkpoint will be chosen" in done.stderr
     result = json.loads(done.stdout)
     assert (result["best"], result["last"]) == (None, str(tmp_path / "run" / "last"))

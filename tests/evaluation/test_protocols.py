@@ -170,8 +170,9 @@ def test_trials_undo_a_wrong_choice_of_start(model):
     points = clouds(5, 64)
     turn = Pose.random(5, generator=torch.Generator().manual_seed(1))
     one, other = model.network.parse(points), model.network.parse(turn.apply(points))
-    second = one.probability.argsort(dim=1, descending=True)[:, 1]
-    wrong = one.candidates[torch.arange(5), second]
+    chosen_second = turn.inverse() @ other.object.pose
+    farthest = one.candidates.angle_to(chosen_second[:, None]).argmax(dim=1)
+    wrong = one.candidates[torch.arange(5), farthest]
 
     def errors(trials):
         pairs = zip(points, turn.apply(points), strict=True)

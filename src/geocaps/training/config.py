@@ -179,12 +179,6 @@ class TrainConfig:
                 f"the objective is {type(self.objective).__name__} but model.object is "
                 f"{type(self.model.object).__name__}: each object layer has its own objective"
             )
-        shared = self.object.accumulate * self.objective.reuse
-        _require(
-            self.object.batch % shared == 0,
-            f"object.batch must be a multiple of {shared}, object.accumulate times objective.reuse",
-            self.object.batch,
-        )
         target, least, most = self.objective.target_points, self.model.parts.parts, self.model.points
         _require(
             target is None or least <= target <= most,
@@ -211,7 +205,8 @@ class TrainConfig:
         return self.parts_augmentation if stage == "parts" else self.object_augmentation
 
     def reuse(self, stage: str) -> int:
-        return self.objective.reuse if stage == "object" else 1
+        """In how many steps a draw is seen: as the objective says, or what of it divides a smaller batch."""
+        return math.gcd(self.objective.reuse, self.object.batch // self.object.accumulate) if stage == "object" else 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -313,7 +308,6 @@ _CPU = TrainConfig(
     object=StageConfig(
         steps=2_450,
         batch=64,
-        accumulate=2,
         learning_rate=2e-3,
         schedule="cosine",
         warmup=150,
