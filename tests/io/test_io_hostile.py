@@ -272,7 +272,7 @@ import psutil
 from pathlib import Path
 from geocaps.io import load_points
 from geocaps.errors import FileFormatError, InvalidInputError, MissingExtraError
-for suffix in (".ply", ".glb", ".h5", ".npz", ".laz", ".pcd"):  # what is imported late
+for suffix in (".ply", ".off", ".obj", ".stl", ".xyz", ".glb", ".h5", ".npz", ".laz", ".pcd"):  # what is imported late
     for path in sorted(Path(sys.argv[1]).glob("*" + suffix))[:1]:
         try: load_points(path)
         except (FileFormatError, InvalidInputError): pass
