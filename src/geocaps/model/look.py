@@ -45,10 +45,7 @@ class Viewpoints:
     width: Float[Tensor, "*batch"]
 
     def observe(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b k n 3"]:
-        """``z⁻¹ ⊙ x`` in units of the half width: what is seen lies in [-1, 1]³.
-
-        One product for all viewpoints of an object: many small ones take twice as long.
-        """
+        """``z⁻¹ ⊙ x`` in units of the half width: what is seen lies in [-1, 1]³; one product for all viewpoints."""
         rotation = self.pose.rotation_matrix() / self.width[..., None, None]
         origin = (self.pose.translation[..., None, :] @ rotation).squeeze(-2)
         turned = points @ rotation.transpose(1, 2).flatten(2)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from geocaps.geometry.frames import local_frames, surface_axes
@@ -278,8 +278,7 @@ class AgreeingObject(nn.Module):
         center, scale = views.center.flatten(0, 1), views.scale.flatten(0, 1)
         terms["place"] = _of_both(torch.stack([misplacement(at, center, scale) for at in seen.steps]).sum(dim=0))
         canonical, weight = _most_probable(seen, 2)  # enough to learn from
-        agreed = canonical.pose[0::2, 0].angle_to(canonical.pose[1::2, 0]) < RIGHT
-        terms["trust"] = trusted_agreement(self.trust(seen), agreed)
+        terms["trust"] = trusted_agreement(self.trust(seen), _agreed(canonical.pose[:, 0]))
         feature = self.feature(shown, canonical, weight)
         likeness = nn.functional.normalize(feature, dim=-1)
         terms["feature"] = contrast(likeness[0::2] @ likeness[1::2].mT, self.log_scale[0].exp())
@@ -298,17 +297,20 @@ class AgreeingObject(nn.Module):
 
     @torch.no_grad()
     def fit_trust(self, views: Views) -> None:
-        """Fits the trust to held-out objects (Platt scaling): on those it was trained on, views agree more often."""
+        """Fits the trust to how often the views of held-out objects agree (Platt scaling)."""
         shown = views.shown
         seen = self.lead(shown, self.starts_on(views.axes.flatten(0, 1), views.middle.flatten(0, 1)))
-        chosen = _most_probable(seen, 1)[0].pose[:, 0]
-        agreed = chosen[0::2].angle_to(chosen[1::2]) < RIGHT
-        self.trust_fit.copy_(fitted_trust(self.trust(seen), agreed))
+        self.trust_fit.copy_(fitted_trust(self.trust(seen), _agreed(_most_probable(seen, 1)[0].pose[:, 0])))
 
 
 def middles(shown: Shown) -> Float[Tensor, "b j 3"]:
     """The middle of each part's surface."""
     return shown.points.unflatten(1, (-1, SHOWN)).mean(dim=2)
+
+
+def _agreed(chosen: Pose) -> Bool[Tensor, "b"]:
+    """Whether the two views of each object, alternating, chose the same viewpoint."""
+    return chosen[0::2].angle_to(chosen[1::2]) < RIGHT
 
 
 def _of_both(values: Float[Tensor, "v"]) -> Float[Tensor, "b"]:
