@@ -38,10 +38,10 @@ from geocaps.model.capsules import Parts, Perception
 from geocaps.model.checkpoint import SHIPPED, load_checkpoint
 from geocaps.model.look import CUBE, Shown, Viewpoints
 from geocaps.model.losses import gather_points
-from geocaps.model.object import AgreeingObject, Led
+from geocaps.model.object import AgreeingObject, Led, Views
 from geocaps.model.parts import PointsToParts
 from geocaps.training import TrainConfig, preset, stage
-from geocaps.training.stage import ObjectStage, Prepared, in_own_frame
+from geocaps.training.stage import ObjectStage, in_own_frame
 
 Figures = dict[str, Any]
 
@@ -126,10 +126,10 @@ class LooksAtPoints(AgreeingObject):
 class PointsStage(ObjectStage):
     """Views show their points."""
 
-    def prepare(self, points: Tensor, generator: torch.Generator) -> Prepared:
+    def _views(self, points: Tensor, generator: torch.Generator) -> Views:
         assert isinstance(self.layer, LooksAtPoints)
         self.layer.cloud = in_own_frame(points[:, :-1]).flatten(0, 1)
-        return super().prepare(points, generator)
+        return super()._views(points, generator)
 
 
 @contextmanager

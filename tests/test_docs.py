@@ -255,6 +255,7 @@ def test_the_quick_start_runs(place, capsys):
         "canonical",
         "canonical.png",
         "capsules.npz",
+        "labelled",
         "shapes.lance",
         "meshes.npz",
     }

@@ -13,6 +13,7 @@ WRITES = {
     "03_align.py": set(),
     "04_search.py": {"shapes.lance", "hits.png"},
     "05_train_your_own.py": {"my_run"},
+    "06_transfer.py": {"labelled", "labelled.png"},
 }
 SAYS = {
     "01_encode.py": "after a random rotation",
@@ -20,6 +21,7 @@ SAYS = {
     "03_align.py": "ambiguous: False",
     "04_search.py": "guitar",
     "05_train_your_own.py": "a chair's feature",
+    "06_transfer.py": "labelled right",
 }
 
 

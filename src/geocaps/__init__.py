@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.parts import Decomposition, parts
+    from geocaps.apps.transfer import Transferred, transfer
     from geocaps.batch import EncodedFiles, encode_files
     from geocaps.errors import GeocapsError
     from geocaps.geometry.se3 import Pose
@@ -37,6 +38,7 @@ _WHERE = {
     "apps.encoding": ("Encoding", "Encodings"),
     "apps.export": ("Exported", "export_onnx"),
     "apps.parts": ("Decomposition", "parts"),
+    "apps.transfer": ("Transferred", "transfer"),
     "batch": ("EncodedFiles", "encode_files"),
     "errors": ("GeocapsError",),
     "geometry.se3": ("Pose",),
@@ -57,6 +59,7 @@ __all__ = [
     "Model",
     "Pose",
     "Similarity",
+    "Transferred",
     "align",
     "canonical",
     "complete",
@@ -65,6 +68,7 @@ __all__ = [
     "export_onnx",
     "load",
     "parts",
+    "transfer",
     "untrained",
 ]
 

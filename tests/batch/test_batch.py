@@ -87,7 +87,7 @@ def test_a_row_is_what_the_model_says_of_the_file(folder, weights, whole, tmp_pa
         file = folder / name
         one = model.encode(file)
         np.testing.assert_allclose(found["feature"][index], one.feature, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(found["translation"][index], one.pose.translation, atol=1e-9)
+        np.testing.assert_allclose(found["translation"][index], one.pose.translation, atol=1e-6)
         np.testing.assert_allclose(found["wxyz"][index], one.pose.wxyz, atol=1e-5)
         np.testing.assert_allclose(found["confidence"][index], one.confidence, atol=1e-5)
         np.testing.assert_allclose(found["part_translation"][index], one.parts.pose.translation, atol=1e-5)

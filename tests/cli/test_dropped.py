@@ -18,6 +18,7 @@ def folder(tmp_path_factory):
     """The same chair with holes: in a format that has a meaning for them, and in one that has none."""
     folder = tmp_path_factory.mktemp("scans")
     points = make_shape("chair", 3).sample(600, torch.Generator().manual_seed(0)).points.numpy()
+    save_points(folder / "labelled.ply", points, labels=np.arange(600) // 300)
     points = np.insert(points, range(0, 70, 10), np.nan, axis=0)
     save_points(folder / "scan.pcd", points)
     save_points(folder / "scan.xyz", points)
@@ -26,11 +27,12 @@ def folder(tmp_path_factory):
 
 def commands(scan, folder):
     out = folder / f"out_{scan.suffix[1:]}"
-    index = f"{out}.lance"
+    index, labelled = f"{out}.lance", folder / "labelled.ply"
     return {
         "align": (["align", scan, scan], lambda record: record["dropped"] == [HOLES, HOLES]),
         "parts": (["parts", scan], lambda record: record["dropped"] == HOLES and record["points"] == 600),
         "canonical": (["canonical", scan], lambda record: record["objects"][0]["dropped"] == HOLES),
+        "transfer": (["transfer", labelled, scan], lambda record: record["objects"][0]["dropped"] == HOLES),
         "complete": (["complete", scan, "--out", f"{out}.ply"], lambda record: record["dropped"] == HOLES),
         "encode": (["encode", scan, "--out", f"{out}.npz", "--overwrite"], lambda record: record["dropped"] == HOLES),
         "index add": (["index", "add", index, scan], lambda record: record["dropped"] == HOLES),
@@ -40,7 +42,7 @@ def commands(scan, folder):
 
 
 @pytest.mark.parametrize(
-    "command", ["align", "parts", "canonical", "complete", "encode", "index add", "index search", "view"]
+    "command", ["align", "parts", "canonical", "complete", "transfer", "encode", "index add", "index search", "view"]
 )
 def test_a_scan_is_read_without_them_and_other_files_when_asked(command, folder, capsys):
     def call(scan, *options):

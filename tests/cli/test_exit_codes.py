@@ -17,6 +17,8 @@ INPUTS = [
     "canonical {}",
     "complete {} --out new.ply",
     "parts {}",
+    "transfer {} good.ply",
+    "transfer labelled.ply {}",
     "encode {} --out new.npz",
     "info {}",
     "view {} --out new.html",
@@ -30,6 +32,7 @@ WEIGHTS = [
     "canonical good.ply --weights {}",
     "complete good.ply --out new.ply --weights {}",
     "parts good.ply --weights {}",
+    "transfer labelled.ply good.ply --weights {}",
     "encode good.ply --out new.npz --weights {}",
     "export --out new.onnx --weights {}",
     "index add new.lance good.ply --weights {}",
@@ -48,6 +51,7 @@ FILES = [
     ("parts good.ply --out {}", ".ply"),
     ("parts good.ply --surfaces {}", ".glb"),
     ("parts good.ply --png {}", ".png"),
+    ("transfer labelled.ply good.ply --png {}", ".png"),
     ("encode good.ply --out {}", ".npz"),
     ("export --out {}", ".onnx"),
     ("view good.ply --out {}", ".html"),
@@ -56,6 +60,7 @@ FILES = [
 ]
 FOLDERS = [
     "canonical good.ply --out {}",
+    "transfer labelled.ply good.ply --out {}",
     "demo --out {}",
     "train --data set.npz --out {}",
     "eval --data shapes --report {}",
@@ -68,6 +73,8 @@ VALUES = [
     "canonical good.ply --out new --suffix .doc",
     "complete good.ply",
     "parts good.ply --out new.doc",
+    "transfer labelled.ply",
+    "transfer labelled.ply good.ply --out new --suffix .stl",
     "encode good.ply --out new.npz --workers 0",
     "info good.ply good.ply",
     "export --out new.onnx --points 0",
@@ -95,6 +102,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     points = np.random.default_rng(0).normal(size=(64, 3)) * [1, 0.5, 0.2]
     save_points("good.ply", points)
+    save_points("labelled.ply", points, labels=np.arange(64) % 2)
     (tmp_path / "bad.ply").write_text("no")
     (tmp_path / "set").mkdir()
     save_points("set/one.ply", points)

@@ -77,7 +77,7 @@ def test_the_objects_own_decomposition_starts_from_what_it_decodes(tiny):
 def test_alone_or_in_a_batch_an_object_parses_the_same(tiny):
     points = clouds(3, 64)
     together, alone = tiny.parse(points), tiny.parse(points[1:2])
-    torch.testing.assert_close(alone.object.feature, together.object.feature[1:2], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alone.object.feature, together.object.feature[1:2], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(alone.object.pose.matrix(), together.object.pose.matrix()[1:2], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(alone.probability, together.probability[1:2], atol=1e-5, rtol=1e-5)
     assert (together.probability.sum(dim=1) < 1).all(), "what is left is the chance that none is right"

@@ -160,7 +160,7 @@ DAMAGE = {
     "a weight too few": (lambda f: edit_weights(f, **{NAME: None}), "lacks 'object.log_scale'"),
     "a weight too many": (lambda f: edit_weights(f, extra=torch.zeros(1)), "unknown 'extra'"),
     "another type": (lambda f: edit_weights(f, **{NAME: torch.zeros((), dtype=torch.float64)}), "float64"),
-    "not finite": (lambda f: edit_weights(f, **{NAME: torch.full((2,), torch.nan)}), "not finite"),
+    "not finite": (lambda f: edit_weights(f, **{NAME: torch.full((3,), torch.nan)}), "not finite"),
 }
 
 

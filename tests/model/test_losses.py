@@ -10,8 +10,11 @@ from geocaps.model.losses import (
     capsule_distance,
     chamfer,
     choice_agreement,
+    chosen_frames,
+    common_choice,
     contrast,
     fitted_trust,
+    frame_contrast,
     late_interaction,
     near_frames,
     nearest_frame,
@@ -60,7 +63,33 @@ def test_two_views_agree_on_one_of_the_wholes_frames():
             for v in range(2)
         ]
         total += share[0] * share[1]
-    torch.testing.assert_close(choice_agreement(log_p, near), torch.tensor([-math.log(total)]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        choice_agreement(chosen_frames(log_p, near)), torch.tensor([-math.log(total)]), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_views_choose_the_frame_of_similar_objects_where_it_is_known():
+    log_chosen = torch.randn(4, 3, generator=generator()).log_softmax(dim=1)
+    chance = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0]])
+    expected = -sum(0.2 * float(log_chosen[v, 0]) + 0.8 * float(log_chosen[v, 1]) for v in (0, 1)) / 2
+    torch.testing.assert_close(common_choice(log_chosen, chance), torch.tensor([expected, 0.0]))
+
+
+def test_frames_are_told_apart_by_definition():
+    """InfoNCE over an object's own frames, and over the frames of all objects, written out."""
+    a, b = (torch.nn.functional.normalize(torch.randn(2, 3, 5, generator=generator(k)), dim=-1) for k in (1, 2))
+    same = torch.tensor([[0, 1, 2], [2, 0, 1]])
+    scale = torch.tensor(4.0)
+    expected = []
+    for i in range(2):
+        total = 0.0
+        for f in range(3):
+            own = [math.exp(4 * float(a[i, f] @ b[i, g])) for g in range(3)]
+            everyones = [math.exp(4 * float(a[i, f] @ b[j, g])) for j in range(2) for g in range(3)]
+            match = own[same[i, f]]
+            total -= math.log(match / sum(own)) + math.log(match / sum(everyones))
+        expected.append(total / 3)
+    torch.testing.assert_close(frame_contrast(a, b, same, scale), torch.tensor(expected), atol=1e-5, rtol=1e-5)
 
 
 def test_votes_are_led_to_the_nearest_frame():

@@ -9,9 +9,9 @@ import torch
 from tests.training import tiny
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    """Tiny tensors: more threads only wait for each other."""
+    """Tiny tensors: more threads only wait for each other, and add up in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

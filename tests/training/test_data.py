@@ -42,7 +42,7 @@ def test_a_step_is_the_same_whenever_it_is_asked_for(data: Path) -> None:
 
 def test_samplings_of_an_object_differ_but_share_a_frame(data: Path) -> None:
     dataset = load(data)
-    *views, whole = augmented_samplings(dataset, 3, 64, 2, Augmentation(stretch=1.2), random_stream(1))
+    (*views, whole), _ = augmented_samplings(dataset, 3, 64, 2, Augmentation(stretch=1.2), random_stream(1))
     views = torch.stack(views)
     assert views.shape == (2, 64, 3)
     assert torch.equal(whole, views[0]), "nothing spoilt the first one"
@@ -57,7 +57,7 @@ def test_the_whole_object_comes_last_and_unspoilt(data: Path) -> None:
     """Centred, the farthest point of all samplings at 1, whatever was cut off the views."""
     cropped = Augmentation(crop_share=1.0, crop_keep=0.5)
     for seed in range(5):
-        *views, whole = augmented_samplings(load(data), seed, 64, 2, cropped, random_stream(seed))
+        (*views, whole), _ = augmented_samplings(load(data), seed, 64, 2, cropped, random_stream(seed))
         assert whole.mean(dim=0).norm() < 0.2
         assert whole.norm(dim=-1).max() > 0.8
         assert any(view.mean(dim=0).norm() > whole.mean(dim=0).norm() for view in views)
@@ -65,16 +65,33 @@ def test_the_whole_object_comes_last_and_unspoilt(data: Path) -> None:
 
 def test_strays_are_left_out_as_the_model_leaves_them_out(data: Path) -> None:
     strewn, dataset = Augmentation(outlier_share=1.0, outlier_fraction=0.3), load(data)
-    views = torch.cat([augmented_samplings(dataset, k, 100, 2, strewn, random_stream(k))[:2] for k in range(10)])
+    views = torch.cat([augmented_samplings(dataset, k, 100, 2, strewn, random_stream(k))[0][:2] for k in range(10)])
     different = [len(view.unique(dim=0)) for view in views]
     assert max(different) <= 100
     assert sum(count < 100 for count in different) > 3, "others come twice in the place of strays"
 
 
+def test_how_an_object_was_turned_is_told(data: Path) -> None:
+    """Turned back, every drawn point is one of the stored ones, but for the common centre and scale."""
+    dataset = load(data)
+    found, turned = augmented_samplings(dataset, 2, 64, 2, Augmentation(), random_stream(3))
+    torch.testing.assert_close(turned @ turned.mT, torch.eye(3), atol=1e-5, rtol=0)
+    back, stored = found[:2].flatten(0, 1) @ turned, dataset.points(2)
+    # Differences of points know no centre, their ratios no scale: of the stored ones, some are these.
+    between = torch.cdist(stored, stored)
+    here = torch.cdist(back, back)
+    scale = between.max() / here.max()
+    center = stored.mean(dim=0)
+    distance = torch.cdist(back * scale + center, stored).amin(dim=1)
+    assert distance.max() < 0.5 * between.max(), "in the stored orientation"
+    other = torch.cdist(found[:2].flatten(0, 1) * scale + center, stored).amin(dim=1)
+    assert distance.mean() < 0.5 * other.mean(), "and not in the turned one"
+
+
 def test_stretch_is_the_same_for_both_samplings(data: Path) -> None:
     dataset = load(data)
-    plain = augmented_samplings(dataset, 0, 100, 2, Augmentation(), random_stream(7))
-    wide = augmented_samplings(dataset, 0, 100, 2, Augmentation(stretch=3.0), random_stream(7))
+    plain, _ = augmented_samplings(dataset, 0, 100, 2, Augmentation(), random_stream(7))
+    wide, _ = augmented_samplings(dataset, 0, 100, 2, Augmentation(stretch=3.0), random_stream(7))
     spreads = [[torch.linalg.svdvals(v - v.mean(0))[0] / torch.linalg.svdvals(v - v.mean(0))[2] for v in x] for x in
                (plain, wide)]  # fmt: skip
     assert spreads[0][0] != pytest.approx(float(spreads[1][0]), rel=0.05)
@@ -84,9 +101,9 @@ def test_stretch_is_the_same_for_both_samplings(data: Path) -> None:
 @pytest.mark.parametrize("name", ["noise_share", "outlier_share", "crop_share", "density_share"])
 def test_each_way_of_spoiling(name: str, data: Path) -> None:
     dataset = load(data)
-    clean = augmented_samplings(dataset, 0, 64, 1, Augmentation(), random_stream(5))
-    always = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 1.0}), random_stream(5))
-    never = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 0.0}), random_stream(5))
+    clean, _ = augmented_samplings(dataset, 0, 64, 1, Augmentation(), random_stream(5))
+    always, _ = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 1.0}), random_stream(5))
+    never, _ = augmented_samplings(dataset, 0, 64, 1, Augmentation(**{name: 0.0}), random_stream(5))
     assert torch.equal(clean, never)
     assert always.shape == clean.shape
     assert not torch.allclose(always, clean, atol=1e-4)

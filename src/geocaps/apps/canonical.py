@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float64
 
-from geocaps.apps.clouds import Source
+from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
+from geocaps.apps.orient import Described, Oriented, oriented_like
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
 from geocaps.geometry.sampling import evenly
@@ -22,6 +24,7 @@ from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, s
 
 MOST_DRAWN = 64  # objects in one picture
 _COLUMNS, _DRAWN_POINTS = 8, 1024
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,35 +94,83 @@ def canonical(
     out: str | os.PathLike[str] | None = None,
     suffix: str = ".ply",
     png: str | os.PathLike[str] | None = None,
+    like: Source | Encoding | None = None,
     drop_invalid: bool = False,
 ) -> list[Canonical]:
     """Brings objects to their canonical poses: files, folders, clouds, trimeshes, encodings, or several of these.
 
     One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
     ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
-    ``encode``; :func:`canonical_each` skips it. Without a ``model`` the shipped weights are used.
-    ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
+    ``encode``; :func:`canonical_each` skips it. Without a ``model`` the shipped weights are used. ``like`` is an object
+    that stands as all should: the others, of its kind, are turned as it is. ``drop_invalid`` leaves out points that are
+    NaN or infinite, which are refused otherwise.
     """
     jobs = find_jobs(sources, None if out is None else Path(out), suffix)
     if png is not None:
         check_target(Path(png), (".png",))
     model = model or load()
-    found = [_saved(_one(job, model, drop_invalid), job) for job in jobs]
+    if like is None:
+        found = [saved(_one(job, model, drop_invalid), job) for job in jobs]
+    else:
+        example = like if isinstance(like, Encoding) else model.encode(like, drop_invalid=drop_invalid)
+        described = [Described.of(encoded(job, model, drop_invalid)) for job in jobs]
+        oriented = oriented_like(Described.of(example), described)
+        found = [saved(_as_oriented(one, drop_invalid, job), job) for one, job in zip(oriented, jobs, strict=True)]
     if png is not None:
         write_whole(Path(png), picture([one.thumbnail() for one in found]))
     return found
 
 
-def canonical_each(jobs: Iterable[Job], model: Model, *, drop_invalid: bool = False) -> Iterator[Canonical | Skipped]:
-    """Results one at a time, for any number of objects, each saved where its job says; a bad one gives its reason."""
-    for job in jobs:
-        try:
-            found = _one(job, model, drop_invalid)
-        except GeocapsError as error:
-            path = job.name if isinstance(job.source, (str, os.PathLike)) else None
-            yield Skipped(job.name, str(error), path)
+def canonical_each(
+    jobs: Iterable[Job], model: Model, *, like: Encoding | None = None, drop_invalid: bool = False
+) -> Iterator[Canonical | Skipped]:
+    """Results one at a time, for any number of objects, each saved where its job says; a bad one gives its reason.
+
+    With ``like`` all objects are encoded first, as they are compared with each other, and read again for their results.
+    """
+    if like is None:
+        yield from each_saved(jobs, lambda job: _one(job, model, drop_invalid))
+        return
+    jobs = list(jobs)
+    described = [_tried(job, lambda job: Described.of(encoded(job, model, drop_invalid))) for job in jobs]
+    objects = [one for one in described if isinstance(one, Described)]
+    oriented = iter(oriented_like(Described.of(like), objects) if objects else ())
+    for job, one in zip(jobs, described, strict=True):
+        if isinstance(one, Skipped):
+            yield one
         else:
-            yield _saved(found, job)
+            yield from each_saved([job], partial(_as_oriented, next(oriented), drop_invalid))
+
+
+def each_saved(jobs: Iterable[Job], work: Callable[[Job], Result]) -> Iterator[Result | Skipped]:
+    """Results one at a time, each saved where its job says; an object that cannot be worked on gives its reason."""
+    for job in jobs:
+        found = _tried(job, work)
+        yield found if isinstance(found, Skipped) else saved(found, job)
+
+
+def saved(found: Result, job: Job) -> Result:
+    """A result, written where its job says."""
+    if job.target is not None:
+        try:
+            job.target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
+        found.save(job.target)  # type: ignore[attr-defined]
+    return found
+
+
+def _tried(job: Job, work: Callable[[Job], Result]) -> Result | Skipped:
+    try:
+        return work(job)
+    except GeocapsError as error:
+        return Skipped(job.name, str(error), job.name if isinstance(job.source, (str, os.PathLike)) else None)
+
+
+def _as_oriented(found: Oriented, drop_invalid: bool, job: Job) -> Canonical:
+    source = job.source
+    cloud = source.cloud if isinstance(source, Encoding) else as_cloud(source, 0, job.name, drop_invalid=drop_invalid)
+    return _canonical(job, cloud, found.pose, found.confidence, ())
 
 
 def picture(objects: Sequence[Canonical]) -> bytes:
@@ -191,31 +242,24 @@ def _listed(sources: Any) -> Iterator[tuple[Job, Path]]:
 
 
 def _one(job: Job, model: Model, drop_invalid: bool) -> Canonical:
+    encoding = encoded(job, model, drop_invalid)
+    return _canonical(job, encoding.cloud, encoding.pose, encoding.confidence, encoding.alternatives)
+
+
+def encoded(job: Job, model: Model, drop_invalid: bool) -> Encoding:
+    """The encoding of a job's object; an error names it."""
+    if isinstance(job.source, Encoding):
+        return job.source
     try:
-        encoding = job.source
-        if not isinstance(encoding, Encoding):
-            encoding = model.encode(encoding, drop_invalid=drop_invalid)
+        return model.encode(job.source, drop_invalid=drop_invalid)
     except InvalidInputError as error:
         raise InvalidInputError(str(error) if job.name in str(error) else f"{job.name}: {error}") from error
-    cloud, mesh = encoding.cloud, None
+
+
+def _canonical(
+    job: Job, cloud: Cloud, pose: Similarity, confidence: float, alternatives: tuple[Alternative, ...]
+) -> Canonical:
+    mesh = None
     if cloud.vertices is not None and cloud.faces is not None:
         mesh = Mesh(Path(job.name).stem, cloud.vertices, cloud.faces)
-    return Canonical(
-        name=job.name,
-        given=cloud.points,
-        pose=encoding.pose,
-        confidence=encoding.confidence,
-        alternatives=encoding.alternatives,
-        mesh=mesh,
-        dropped=cloud.dropped,
-    )
-
-
-def _saved(found: Canonical, job: Job) -> Canonical:
-    if job.target is not None:
-        try:
-            job.target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
-        found.save(job.target)
-    return found
+    return Canonical(job.name, cloud.points, pose, confidence, alternatives, mesh, cloud.dropped)

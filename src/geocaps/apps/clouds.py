@@ -32,19 +32,21 @@ class Cloud:
     vertices: np.ndarray | None = None  # of the mesh that the points were drawn from: [v, 3], as they came
     faces: np.ndarray | None = None  # [f, 3]
     dropped: int = 0  # points (of a mesh: vertices) that were NaN or infinite, and are left out
+    labels: np.ndarray | None = None  # [n] of the points, where a file has any
 
 
 def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = False) -> Cloud:
     """One cloud, or one sentence that says why not; ``drop_invalid`` leaves points out that are NaN or infinite."""
     from geocaps.io import finite_only, load_points  # readers of files are not needed to load weights
 
-    vertices = faces = None
+    vertices = faces = labels = None
     if isinstance(source, Cloud):
         points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
-        dropped = source.dropped
+        dropped, labels = source.dropped, source.labels
     elif isinstance(source, (str, os.PathLike)):
         loaded, name = load_points(source, drop_invalid=drop_invalid), str(source)
         points, vertices, faces, dropped = loaded.points, loaded.vertices, loaded.faces, loaded.dropped
+        labels = loaded.labels
     elif hasattr(source, "vertices"):
         points, vertices, faces, dropped = _mesh_points(source, name, drop_invalid)
     else:
@@ -56,7 +58,7 @@ def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = Fa
         raise InvalidInputError(
             f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
         )
-    return Cloud(points, name, vertices, faces, dropped)
+    return Cloud(points, name, vertices, faces, dropped, labels)
 
 
 class Placed:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.clouds import Cloud
@@ -19,10 +18,9 @@ from geocaps.apps.decoding import Parsed, Stored, Surface
 from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
-from geocaps.geometry.se3 import Pose, stack
+from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
-from geocaps.model.capsules import Capsules
+from geocaps.model.autoencoder import Parse, joined
 
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
@@ -279,7 +277,7 @@ class Encodings(Sequence[Encoding]):
     @cached_property
     def parse(self) -> Parse:
         """The network's own values of all objects, as torch tensors in the model's frame."""
-        return _join([one.parse for one in self])
+        return joined([one.parse for one in self])
 
     @cached_property
     def normalization(self) -> Similarity:
@@ -288,24 +286,6 @@ class Encodings(Sequence[Encoding]):
 
 
 # ── the network's values ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _join(parses: Sequence[Parse]) -> Parse:
-    """Parses of single objects as one batch."""
-    percepts = [parse.percept for parse in parses if parse.percept is not None]
-    return Parse(
-        parts=_join_capsules([parse.parts for parse in parses]),
-        share=torch.cat([parse.share for parse in parses]),
-        object=_join_capsules([parse.object for parse in parses]),
-        scale=torch.cat([parse.scale for parse in parses]),
-        candidates=stack([parse.candidates[0] for parse in parses], dim=0),
-        probability=torch.cat([parse.probability for parse in parses]),
-        percept=torch.cat(percepts) if percepts else None,
-    )
-
-
-def _join_capsules(capsules: Sequence[Capsules]) -> Capsules:
-    return Capsules(stack([c.pose[0] for c in capsules], dim=0), torch.cat([c.feature for c in capsules]))
 
 
 def to_user(pose: Pose, own: Similarity) -> Similarity:

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "canonical": Command("objects", "canonical"),
     "complete": Command("objects", "complete"),
     "parts": Command("objects", "parts"),
+    "transfer": Command("objects", "transfer"),
     "encode": Command("encode", "encode"),
     "info": Command("info", "info"),
     "export": Command("encode", "export"),

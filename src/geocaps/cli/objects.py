@@ -1,9 +1,11 @@
-"""``geocaps align``, ``canonical``, ``parts``, ``complete``: one object laid on another, turned, cut up, made whole."""
+"""``geocaps align``, ``canonical``, ``parts``, ``complete``, ``transfer``: objects laid on one another, turned, cut up,
+made whole, labelled."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from tyro.conf import Positional, arg
 
@@ -13,8 +15,11 @@ from geocaps.errors import InvalidInputError, Skipped, UsageError
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
+    from geocaps.apps.canonical import Job
     from geocaps.apps.parts import Decomposition
+    from geocaps.apps.transfer import Transferred
 
+Result = TypeVar("Result")
 _LITTLE = 0.5
 _FORMATS = "Cloud or mesh: PLY, OBJ, STL, GLB, PCD, XYZ, NPY, LAS and more."
 _File = Annotated[str, Positional, arg(metavar="FILE", help=_FORMATS)]
@@ -95,6 +100,7 @@ def canonical(
     out: OutFolder = None,
     suffix: str = ".ply",
     png: OutFile = None,
+    like: OutFile = None,
     weights: Weights = None,
     drop_invalid: DropInvalid = False,
     json: Json = False,
@@ -111,6 +117,8 @@ def canonical(
         out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
         suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
         png: Where to write a picture: as given above, canonical below.
+        like: Object that stands as all should: the others, of its kind, are turned as it is. The confidence is then
+            the share of the similar objects that say so.
     """
     from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture
     from geocaps.apps.encode import load
@@ -122,23 +130,18 @@ def canonical(
         check_target(png, (".png",))
     drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
     objects: list[dict[str, Any]] = []
-    skipped, thumbnails = [], []
-    with output.progress_bar("canonical poses") as advance:
-        results = canonical_each(jobs, load(weights), drop_invalid=drop_invalid)
-        for index, (job, found) in enumerate(zip(jobs, results, strict=True)):
-            advance(index + 1, len(jobs))
-            if isinstance(found, Skipped):
-                if len(jobs) == 1:
-                    raise InvalidInputError(found.reason)
-                skipped.append({"file": found.name, "reason": found.reason})
-                output.tell(f"skipped: {found.reason}")
-                continue
-            record = {"file": found.name, "points": len(found.given)}
-            record |= output.record(found, "dropped", "pose", "confidence", "ambiguous")
-            others = [output.record(one, "pose", "probability") for one in found.alternatives]
-            objects.append({**record, "alternatives": others, "out": job.target})
-            if index in drawn:
-                thumbnails.append(found.thumbnail())
+    skipped: list[dict[str, Any]] = []
+    thumbnails = []
+    model = load(weights)
+    example = None if like is None else model.encode(like, drop_invalid=drop_invalid)
+    results = canonical_each(jobs, model, like=example, drop_invalid=drop_invalid)
+    for index, found in _worked("canonical poses", jobs, results, skipped):
+        record = {"file": found.name, "points": len(found.given)}
+        record |= output.record(found, "dropped", "pose", "confidence", "ambiguous")
+        others = [output.record(one, "pose", "probability") for one in found.alternatives]
+        objects.append({**record, "alternatives": others, "out": jobs[index].target})
+        if index in drawn:
+            thumbnails.append(found.thumbnail())
     if not objects:
         raise InvalidInputError(f"none of the {len(jobs)} files could be brought to a canonical pose")
     if png is not None and thumbnails:
@@ -155,9 +158,29 @@ def canonical(
         wxyz = ", ".join(f"{value:.3f}" for value in one["wxyz"])
         rows.append([one["file"], f"{one['points']:,}", f"{one['confidence']:.2f}", " ".join(doubt), wxyz])
     output.show_table(("object", "points", "confidence", "alternatives", "T_world_object: wxyz"), rows)
+    _say_written(objects, skipped, out, png)
+
+
+def _worked(
+    title: str, jobs: Sequence[Job], results: Iterable[Result | Skipped], skipped: list[dict[str, Any]]
+) -> Iterator[tuple[int, Result]]:
+    """Results with their numbers, as they come; of many objects, those that cannot be read are told and listed."""
+    with output.progress_bar(title) as advance:
+        for index, found in enumerate(results):
+            advance(index + 1, len(jobs))
+            if not isinstance(found, Skipped):
+                yield index, found
+                continue
+            if len(jobs) == 1:
+                raise InvalidInputError(found.reason)
+            skipped.append({"file": found.name, "reason": found.reason})
+            output.tell(f"skipped: {found.reason}")
+
+
+def _say_written(objects: Sequence[Any], skipped: Sequence[Any], *places: Path | None) -> None:
     output.say(
         f"{len(objects)} objects" + (f", {len(skipped)} skipped (see above)" if skipped else ""),
-        *(f"wrote {where}" for where in (out, png) if where is not None),
+        *(f"wrote {where}" for where in places if where is not None),
     )
 
 
@@ -295,3 +318,84 @@ def complete(
         *(f"wrote        {target}" for target in (out, png) if target is not None),
     ]
     output.show(json, {**record, "out": out, "png": png}, lines)
+
+
+def transfer(
+    labelled: Annotated[str, Positional, arg(metavar="LABELLED")],
+    targets: Annotated[list[str], Positional, arg(metavar="TARGETS", help_behavior_hint="(required)")],
+    out: OutFolder = None,
+    suffix: str = ".ply",
+    png: OutFile = None,
+    weights: Weights = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
+) -> None:
+    """Put the labels of one object, or of a few, on all others of its kind, in arbitrary orientations.
+
+    Prints for each object how its points are labelled, how far to trust it, and which labelled object it owes most to.
+    Files that cannot be read are listed and skipped.
+
+    Example: geocaps transfer labelled.ply chairs/ --out labelled_chairs --png labelled.png
+
+    Args:
+        labelled: File with a label for each point (a scalar "label" in PLY, an array "labels" in NPZ, a column of
+            whole numbers in XYZ or TXT), or a folder of such files.
+        targets: Clouds, meshes, or folders of them.
+        out: Folder for the objects with labels and confidence, under their own names.
+        suffix: Format of the files in --out: .ply, .npz, .xyz or .pcd.
+        png: Where to write a picture: the labelled objects, then the others.
+    """
+    from geocaps.apps.canonical import MOST_DRAWN, find_jobs
+    from geocaps.apps.encode import load
+    from geocaps.apps.transfer import SUFFIXES, references, save_png, transfer_each
+    from geocaps.io.save import check_target
+
+    if suffix not in SUFFIXES:
+        raise UsageError(f"the suffix {suffix} cannot hold labels: choose one of {' '.join(SUFFIXES)}")
+    if png is not None:
+        check_target(png, (".png",))
+    jobs = find_jobs(targets, out, suffix)
+    model = load(weights)
+    known = references(labelled, model, drop_invalid=drop_invalid)
+    objects: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
+    drawn: list[Transferred] = []
+    results = transfer_each(known, jobs, model, drop_invalid=drop_invalid)
+    for index, found in _worked("labels", jobs, results, skipped):
+        objects.append(_transferred_record(found) | {"out": jobs[index].target})
+        if png is not None and len(drawn) < MOST_DRAWN:
+            drawn.append(found)
+    if not objects:
+        raise InvalidInputError(f"none of the {len(jobs)} files could be labelled")
+    if png is not None:
+        save_png(png, drawn, known)
+    if json:
+        output.print_json({"labelled": [one.name for one in known], "objects": objects, "skipped": skipped, "png": png})
+        return
+    rows = [
+        [
+            one["file"],
+            f"{one['points']:,}",
+            "  ".join(f"{name}: {count:,}" for name, count in one["labels"].items()),
+            f"{one['confidence']:.2f}",
+            one["source"],
+        ]
+        for one in objects
+    ]
+    output.show_table(("object", "points", "points of each label", "confidence", "labelled as"), rows)
+    _say_written(objects, skipped, out, png)
+
+
+def _transferred_record(found: Transferred) -> dict[str, Any]:
+    import numpy as np
+
+    names, counts = np.unique(found.labels, return_counts=True)
+    return {
+        "file": found.name,
+        "points": len(found.points),
+        "dropped": found.dropped,
+        "labels": {str(name): int(count) for name, count in zip(names.tolist(), counts.tolist(), strict=True)},
+        "confidence": float(found.confidence.mean()),
+        "source": found.source,
+        "similarity": found.similarity,
+    }

@@ -48,6 +48,8 @@ class PointCloud:
     vertices: Float[np.ndarray, "v 3"] | None = None
     dropped: int = 0
     """Points (or vertices) of the file that are NaN or infinite, and were left out."""
+    labels: Int[np.ndarray, "n"] | None = None
+    """Label of each point, where the file has any; of a mesh, that of the nearest vertex."""
 
 
 @dataclass(frozen=True)
@@ -139,17 +141,24 @@ def load_points(
     geometry = read_geometry(path)
     drops = drop_invalid or path.suffix.lower() in NO_RETURN_SUFFIXES
     vertices, faces, dropped = finite_only(geometry.vertices, geometry.faces, str(path), drop=drops)
+    labels = geometry.labels
+    if labels is not None and dropped:
+        labels = labels[np.isfinite(geometry.vertices).all(axis=1)]
     if faces is None:
         points = vertices
         if count is not None and count < len(points):
-            chosen = np.random.default_rng(seed).choice(len(points), count, replace=False, shuffle=False)
-            points = points[np.sort(chosen)]
-        return PointCloud(_compact(points), str(path), dropped=dropped)
+            chosen = np.sort(np.random.default_rng(seed).choice(len(points), count, replace=False, shuffle=False))
+            points, labels = points[chosen], None if labels is None else labels[chosen]
+        return PointCloud(_compact(points), str(path), dropped=dropped, labels=labels)
     try:
         points, _ = sample_surface(vertices, faces, DEFAULT_COUNT if count is None else count, seed=seed)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from error
-    return PointCloud(_compact(points), str(path), faces, _compact(vertices), dropped)
+    if labels is not None:
+        from scipy.spatial import cKDTree  # slow to import, and few meshes have labels
+
+        labels = labels[cKDTree(vertices).query(points)[1]]
+    return PointCloud(_compact(points), str(path), faces, _compact(vertices), dropped, labels)
 
 
 def finite_only(

@@ -31,19 +31,41 @@ class Geometry:
     faces: Int[np.ndarray, "f 3"] | None = None
     extras: tuple[str, ...] = ()  # what else the file says of its points, such as colours; it is ignored
     units: str | None = None  # the unit of length, where the file or its format states one
+    labels: Int[np.ndarray, "v"] | None = None  # of the vertices or points
 
 
-def cloud(points: np.ndarray, extras: Iterable[str] = (), units: str | None = None) -> Geometry:
-    """Points of any numeric type, [N, 3], as a cloud in float64."""
+def cloud(
+    points: np.ndarray, extras: Iterable[str] = (), units: str | None = None, labels: np.ndarray | None = None
+) -> Geometry:
+    """Points of any numeric type, [N, 3], as a cloud in float64; labels are taken where they are whole numbers."""
     points = np.ascontiguousarray(points, dtype=np.float64).reshape(-1, 3)
-    return Geometry(points, None, tuple(extras), units)
+    return Geometry(points, None, tuple(extras), units, None if labels is None else _whole_numbers(labels, len(points)))
+
+
+def _whole_numbers(values: np.ndarray, count: int) -> Int[np.ndarray, "v"] | None:
+    """Labels as integers of 32 bits, or None for what is none: fractions, NaN, too large, or not one for each point."""
+    values = np.asarray(values)
+    if values.shape != (count,) or values.dtype.kind not in "fiu":
+        return None
+    exact = values.astype(np.float64)
+    fits = np.isfinite(exact).all() and (exact == np.rint(exact)).all() and (np.abs(exact) < 2**31).all()
+    return exact.astype(np.int32) if fits else None
+
+
+def label_column(names: Iterable[str]) -> str | None:
+    """The first of some columns that holds labels, by its name."""
+    return next((name for name in names if name.lower() in _EXTRAS["labels"]), None)
 
 
 def mesh(
-    vertices: np.ndarray, polygons: np.ndarray | Sequence, extras: Iterable[str] = (), units: str | None = None
+    vertices: np.ndarray,
+    polygons: np.ndarray | Sequence,
+    extras: Iterable[str] = (),
+    units: str | None = None,
+    labels: np.ndarray | None = None,
 ) -> Geometry:
     """Vertices and polygons (cut into triangle fans) as a mesh, or as a cloud when no polygon has three corners."""
-    whole = cloud(vertices, extras, units)
+    whole = cloud(vertices, extras, units, labels)
     points, triangles = whole.vertices, _fans(polygons)
     if len(triangles) == 0:
         return whole
@@ -77,7 +99,7 @@ _EXTRAS = {
     "colours": {"red", "r", "rgb", "rgba", "diffuse_red", "color_0"},
     "normals": {"nx", "normal_x", "normal"},
     "intensity": {"intensity", "scalar_intensity"},
-    "labels": {"label", "class", "classification", "scalar_label"},
+    "labels": {"label", "labels", "class", "classification", "scalar_label"},
 }
 
 

@@ -192,12 +192,13 @@ class _Element:
 
 
 def read_ply(path: Path) -> Geometry:
-    """Read a PLY file; without faces its vertices are the cloud. Colours, normals and the like are ignored."""
+    """Read a PLY file; without faces its vertices are the cloud. Labels are read, colours and the like ignored."""
     data = limits.read_bytes(path)
     elements, in_text, start = _ply_header(data)
     _check_ply_sizes(elements, in_text, start, data)
     rows = _Rows(data, start, in_text)
     vertices: np.ndarray = np.empty((0, 3))
+    labels: np.ndarray | None = None
     faces: Any = np.empty((0, 3))
     for element in elements.values():
         if element.name == "vertex" and any(prop.length_dtype is not None for prop in element.properties):
@@ -205,9 +206,11 @@ def read_ply(path: Path) -> Geometry:
         table: dict[str, Any] = _read_even(element, rows) or _read_uneven(element, rows)
         if element.name == "vertex":
             vertices = np.column_stack([table[axis] for axis in "xyz"])
+            labels = table[named][:, 0] if (named := limits.label_column(table)) is not None else None
         elif element.name == "face":
             faces = next((table[name] for name in _INDEX_NAMES if name in table), faces)
-    return limits.mesh(vertices, faces, limits.extras_of(prop.name for prop in elements["vertex"].properties))
+    extras = limits.extras_of(prop.name for prop in elements["vertex"].properties)
+    return limits.mesh(vertices, faces, extras, labels=labels)
 
 
 def _ply_header(data: bytes) -> tuple[dict[str, _Element], bool, int]:

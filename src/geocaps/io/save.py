@@ -32,21 +32,27 @@ _DIGITS = {"f4": "%.9g", "f8": "%.17g"}
 _COLORS = ("red", "green", "blue")
 _ROUGH = 0.8
 
-# Columns in the order of the file: x, y, z, then red, green, blue and label where they are given.
+# Columns in the order of the file: x, y, z, then red, green, blue, confidence and label where they are given.
 Columns = dict[str, np.ndarray]
 
 
 def save_points(
-    path: str | os.PathLike, points: ArrayLike, *, labels: ArrayLike | None = None, colors: ArrayLike | None = None
+    path: str | os.PathLike,
+    points: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    colors: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
 ) -> None:
     """Write points [N, 3] as PLY (binary), XYZ, NPY, NPZ or PCD (ascii); the suffix of the path says which.
 
-    labels [N] are integers, colors [N, 3] are 0 to 255 (uint8) or 0 to 1 (floats). NPY holds the points alone. float64
-    stays float64, anything else becomes float32. A file of that name is replaced once the new one is complete.
+    labels [N] are integers, colors [N, 3] are 0 to 255 (uint8) or 0 to 1 (floats), confidence [N] is 0 to 1. NPY holds
+    the points alone. float64 stays float64, anything else becomes float32. A file of that name is replaced once the new
+    one is complete.
     """
     path = Path(path)
     check_target(path, SAVE_SUFFIXES)
-    if path.suffix.lower() == ".npy" and (labels is not None or colors is not None):
+    if path.suffix.lower() == ".npy" and any(one is not None for one in (labels, colors, confidence)):
         raise InvalidInputError(f"cannot write {path}: NPY holds points alone, use NPZ or PLY for labels and colors")
     array = np.asarray(points)
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "fiu":
@@ -55,6 +61,8 @@ def save_points(
     columns: Columns = dict(zip("xyz", array.T, strict=True))
     if colors is not None:
         columns |= dict(zip(_COLORS, _check_colors(colors, len(array)).T, strict=True))
+    if confidence is not None:
+        columns["confidence"] = _check_confidence(confidence, len(array))
     if labels is not None:
         columns["label"] = _check_labels(labels, len(array))
     with _writing(path) as file:
@@ -67,12 +75,13 @@ def save_cloud(
     *,
     labels: Int[np.ndarray, "n"] | None = None,
     colors: UInt8[np.ndarray, "n 3"] | None = None,
+    confidence: Float[np.ndarray, "n"] | None = None,
 ) -> None:
     """Write a cloud as GLB (points and colours), or as :func:`save_points` does (labels too, but in NPY)."""
     path = Path(path)
     check_target(path, CLOUD_SUFFIXES)
     if path.suffix.lower() != ".glb":
-        save_points(path, points, labels=labels, colors=colors)
+        save_points(path, points, labels=labels, colors=colors, confidence=confidence)
         return
     if len(points) == 0:
         raise InvalidInputError(f"cannot write {path}: there are no points to write")
@@ -162,6 +171,13 @@ def _check_colors(colors: ArrayLike, count: int) -> np.ndarray:
     return np.rint(array * 255).astype(np.uint8)
 
 
+def _check_confidence(confidence: ArrayLike, count: int) -> np.ndarray:
+    array = np.asarray(confidence)
+    if array.shape != (count,) or array.dtype.kind != "f" or not ((array >= 0) & (array <= 1)).all():
+        raise InvalidInputError(f"confidence must be {count} numbers from 0 to 1")
+    return array.astype("<f4")
+
+
 def _check_labels(labels: ArrayLike, count: int) -> np.ndarray:
     array = np.asarray(labels)
     if array.shape != (count,) or array.dtype.kind not in "iu":
@@ -204,6 +220,8 @@ def _write_npz(file: IO[bytes], columns: Columns) -> None:
     arrays: dict[str, Any] = {"points": _points(columns)}
     if "red" in columns:
         arrays["colors"] = np.column_stack([columns[name] for name in _COLORS])
+    if "confidence" in columns:
+        arrays["confidence"] = columns["confidence"]
     if "label" in columns:
         arrays["labels"] = columns["label"]
     np.savez_compressed(file, **arrays)

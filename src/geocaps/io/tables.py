@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _COMMENTS = ("#", "//", "%")
 _MAX_MEMBERS = 1000
 _MAX_COLUMNS = 16
+_LABELLED_COLUMNS = (4, 7, 8)
 _NPY_HEADER_BYTES = 64 * 1024
 _NAMES = ("points", "data")
 # deflate, shuffle, fletcher32, szip, nbit, scale-offset and LZF: what h5py itself holds, no plug-in is ever loaded.
@@ -36,7 +37,9 @@ Stream = io.BufferedIOBase | IO[bytes]
 def read_text(path: Path) -> Geometry:
     """Read x, y, z from columns, divided by space, comma, semicolon or tab.
 
-    They are the columns that a header line names x, y and z, else the first three; other columns are ignored.
+    They are the columns that a header line names x, y and z, else the first three. Labels are the column that it calls
+    so; without a header the last of four, of seven (after a colour) or of eight (after a confidence too), where it has
+    whole numbers. Other columns are ignored.
     Lines that are blank or begin with #, // or % are comments. A lone number first (PTS) is the number of points.
     """
     stream = io.StringIO(limits.read_text(path))
@@ -51,19 +54,33 @@ def read_text(path: Path) -> Geometry:
     if len(names) < 3:
         raise ValueError(f"expected at least three columns, the first line is {line[:60]!r}")
     columns: tuple[int, ...] = (0, 1, 2)
+    label = len(names) - 1 if len(names) in _LABELLED_COLUMNS else None
     extras: tuple[str, ...] = (f"{len(names) - 3} more columns",) if len(names) > 3 else ()
     try:
         list(map(float, names[:3]))
     except ValueError:  # a header
         if {"x", "y", "z"} <= set(names):
             columns = (names.index("x"), names.index("y"), names.index("z"))
+        named = limits.label_column(names)
+        label = None if named is None else names.index(named)
         extras = limits.extras_of(names) or extras
         start, _ = _next_line(stream)
     stream.seek(start)
-    rows = np.loadtxt(stream, dtype=np.float64, delimiter=delimiter, usecols=columns, ndmin=2)
+    rows = _read_columns(stream, delimiter, columns, label)
     if expected is not None and len(rows) != expected:
         raise ValueError(f"the first line declares {expected:,} points, and {len(rows):,} follow: damaged or cut short")
-    return limits.cloud(rows, extras)
+    return limits.cloud(rows[:, :3], extras, labels=rows[:, 3] if rows.shape[1] > 3 else None)
+
+
+def _read_columns(stream: io.StringIO, delimiter: str | None, axes: tuple[int, ...], label: int | None) -> np.ndarray:
+    """The coordinates, and the labels where they are numbers: a class may be a word."""
+    start = stream.tell()
+    if label is not None:
+        try:
+            return np.loadtxt(stream, dtype=np.float64, delimiter=delimiter, usecols=(*axes, label), ndmin=2)
+        except ValueError:
+            stream.seek(start)
+    return np.loadtxt(stream, dtype=np.float64, delimiter=delimiter, usecols=axes, ndmin=2)
 
 
 def _next_line(stream: io.StringIO) -> tuple[int, str]:
@@ -85,7 +102,7 @@ def read_npy(path: Path) -> Geometry:
 
 
 def read_npz(path: Path) -> Geometry:
-    """Read the array `points` (or `data`), else the only array of shape [N, 3]."""
+    """Read the array `points` (or `data`), else the only array of shape [N, 3]; and `labels`, if they are numbers."""
     archive = _opened_npz(path)
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     headers = {}
@@ -100,8 +117,12 @@ def read_npz(path: Path) -> Geometry:
     shape, _, dtype = headers[name]
     _check_array(shape, dtype, f"the array '{name[:40]}'")
     limits.check_expansion(members[name].file_size, members[name].compress_size)
+    labels = None
+    if "labels" in headers and headers["labels"][0] == shape[:1] and headers["labels"][2].kind in "fiu":
+        limits.check_expansion(members["labels"].file_size, members["labels"].compress_size)
+        labels = _array(archive.read(members["labels"]), "the array 'labels'")
     # The size in the directory, checked above, is all that a member can give.
-    return _cloud(_array(archive.read(members[name]), f"the array '{name[:40]}'"))
+    return _cloud(_array(archive.read(members[name]), f"the array '{name[:40]}'"), labels)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -139,9 +160,9 @@ def _array(data: bytes, what: str) -> np.ndarray:
     return npy_format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
-def _cloud(table: np.ndarray) -> Geometry:
+def _cloud(table: np.ndarray, labels: np.ndarray | None = None) -> Geometry:
     more = table.shape[1] - 3
-    return limits.cloud(table[:, :3], [f"{more} more columns"] if more else [])
+    return limits.cloud(table[:, :3], [f"{more} more columns"] if more else [], labels=labels)
 
 
 def _opened_npz(path: Path) -> zipfile.ZipFile:

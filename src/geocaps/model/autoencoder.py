@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from geocaps.geometry.se3 import Pose
-from geocaps.model.capsules import Capsules, Parts
+from geocaps.geometry.se3 import Pose, stack
+from geocaps.model.capsules import Capsules, Frames, Parts
 from geocaps.model.config import ModelConfig, ObjectConfig
 from geocaps.model.object import AgreeingObject
 from geocaps.model.object_paper import PaperObject
@@ -27,6 +28,7 @@ class Parse:
     candidates: Pose  # [b, s]: where the starting viewpoints were led
     probability: Float[Tensor, "b s"]
     percept: Float[Tensor, "b j d"] | None  # what the object looks like from each part; None in the paper's layer
+    frames: Frames | None  # what it looks like from the frames on its axes; None in the paper's layer
 
     def __getitem__(self, index: slice) -> Parse:
         """Some of the objects."""
@@ -39,7 +41,32 @@ class Parse:
             self.candidates[index],
             self.probability[index],
             percept,
+            None if self.frames is None else self.frames[index],
         )
+
+
+def joined(parses: Sequence[Parse]) -> Parse:
+    """Parses of single objects as one batch."""
+    percepts = [parse.percept for parse in parses if parse.percept is not None]
+    frames = [parse.frames for parse in parses if parse.frames is not None]
+    return Parse(
+        parts=_join_capsules([parse.parts for parse in parses]),
+        share=torch.cat([parse.share for parse in parses]),
+        object=_join_capsules([parse.object for parse in parses]),
+        scale=torch.cat([parse.scale for parse in parses]),
+        candidates=stack([parse.candidates[0] for parse in parses], dim=0),
+        probability=torch.cat([parse.probability for parse in parses]),
+        percept=torch.cat(percepts) if percepts else None,
+        frames=_join_frames(frames) if frames else None,
+    )
+
+
+def _join_capsules(capsules: Sequence[Capsules]) -> Capsules:
+    return Capsules(stack([c.pose[0] for c in capsules], dim=0), torch.cat([c.feature for c in capsules]))
+
+
+def _join_frames(frames: Sequence[Frames]) -> Frames:
+    return Frames(stack([one.pose[0] for one in frames], dim=0), torch.cat([one.descriptor for one in frames]))
 
 
 class GeometricCapsuleAutoencoder(nn.Module):
@@ -85,7 +112,14 @@ class GeometricCapsuleAutoencoder(nn.Module):
         else:
             seen = self.object.perceive(self.parts, parts)
         return Parse(
-            parts.capsules, parts.share, seen.capsule, seen.scale, seen.candidates, seen.probability, seen.percept
+            parts.capsules,
+            parts.share,
+            seen.capsule,
+            seen.scale,
+            seen.candidates,
+            seen.probability,
+            seen.percept,
+            seen.frames,
         )
 
     def reconstruct(self, seen: Parse) -> Float[Tensor, "b j m 3"]:

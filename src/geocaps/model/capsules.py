@@ -70,6 +70,20 @@ NOISE_TRANSLATION = 0.05
 
 
 @dataclass(frozen=True)
+class Frames:
+    """The 24 frames on an object's axes ``[b, 24]``, and what it looks like from each: unit vectors.
+
+    By these two objects are compared turn by turn (``geocaps.model.look.turn_similarity``).
+    """
+
+    pose: Pose
+    descriptor: Float[Tensor, "b 24 d"]
+
+    def __getitem__(self, index: slice) -> Frames:
+        return Frames(self.pose[index], self.descriptor[index])
+
+
+@dataclass(frozen=True)
 class Perception:
     """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
 
@@ -80,6 +94,8 @@ class Perception:
     probability: Float[Tensor, "b s"]
     percept: Float[Tensor, "b j d"] | None = None
     """What the object looks like from each part, in layers that look."""
+    frames: Frames | None = None
+    """The frames that it was looked at from first, in layers that look."""
 
 
 def perturbed_viewpoints(

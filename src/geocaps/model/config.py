@@ -83,7 +83,9 @@ class PaperObjectConfig:
 class AgreementWeights:
     """How the terms of our object layer's loss add up."""
 
-    choice: float = 1.0
+    choice: float = 0.5
+    common: float = 1.0
+    frames: float = 0.5
     pose: float = 1.0
     place: float = 1.0
     trust: float = 0.3

@@ -7,6 +7,7 @@ less to look at than a set embedding of a few, and two decompositions of one obj
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from itertools import permutations, product
@@ -106,6 +107,24 @@ def cube_rotations() -> Float[Tensor, "24 3 3"]:
     for number, (order, signs) in enumerate(CUBE):
         rotations[number, list(order), [0, 1, 2]] = torch.tensor(signs, dtype=torch.float32)
     return rotations
+
+
+@functools.cache
+def cube_products() -> Int[Tensor, "24 24"]:
+    """Which of the 24 rotations ``C_g C_k`` is."""
+    cube = cube_rotations()
+    both = cube[:, None] @ cube[None, :]
+    return (both[:, :, None] - cube).abs().sum((-1, -2)).argmin(-1)
+
+
+def turn_similarity(a: Float[Tensor, "*batch 24 d"], b: Float[Tensor, "*batch 24 d"]) -> Float[Tensor, "*batch 24"]:
+    """How alike two objects look if frame k of A is frame ``C_g C_k`` of B, for each turn g: the mean over frames.
+
+    From descriptors of what their frames see.
+    """
+    frame_by_frame = a @ b.mT
+    table = cube_products().to(a.device).mT  # [k, g]: the frame of B that k would be
+    return frame_by_frame.gather(-1, table.expand(*frame_by_frame.shape)).mean(dim=-2)
 
 
 def _turned_cells() -> Int[Tensor, "24 cells"]:

@@ -51,13 +51,38 @@ def part_regression(decoded: Capsules, target: Capsules, reached: Bool[Tensor, "
     return (capsule_distance(decoded, target) * reached).sum(-1)
 
 
-def choice_agreement(log_p: Float[Tensor, "v s"], near: Float[Tensor, "v s f"]) -> Float[Tensor, "b"]:
-    """``-log Σ_f P^A_f P^B_f``: how unlikely two views of an object are to choose the same frame of it (ours).
+def chosen_frames(log_p: Float[Tensor, "v s"], near: Float[Tensor, "v s f"]) -> Float[Tensor, "v f"]:
+    """``log P_f``, what a view gives to each frame of its object: ``P_f = Σ_s p_s κ_sf``, κ as in ``near_frames``."""
+    return torch.logsumexp(log_p[:, :, None] + near.log(), dim=1)
 
-    Views alternate. ``P_f = Σ_s p_s κ_sf`` is what a view gives to frame f, κ from :func:`near_frames`.
+
+def choice_agreement(log_chosen: Float[Tensor, "v f"]) -> Float[Tensor, "b"]:
+    """``-log Σ_f P^A_f P^B_f``: how unlikely the two views of an object are to choose the same frame (ours).
+
+    Views alternate.
     """
-    mass = torch.logsumexp(log_p[:, :, None] + near.log(), dim=1)
-    return -torch.logsumexp(mass[0::2] + mass[1::2], dim=1)
+    return -torch.logsumexp(log_chosen[0::2] + log_chosen[1::2], dim=1)
+
+
+def common_choice(log_chosen: Float[Tensor, "v f"], chance: Float[Tensor, "b f"]) -> Float[Tensor, "b"]:
+    """``-Σ_f c_f log P_f``, the mean of both views: they should choose the frame that similar objects have (ours).
+
+    0 where it is not known (all chances are 0).
+    """
+    return -(chance[:, None] * log_chosen.unflatten(0, (-1, 2))).sum(dim=2).mean(dim=1)
+
+
+def frame_contrast(
+    a: Float[Tensor, "b f d"], b: Float[Tensor, "b f d"], same: Int[Tensor, "b f"], scale: Float[Tensor, ""]
+) -> Float[Tensor, "b"]:
+    """InfoNCE over frames: frame f of view A looks like the frame ``same`` of view B, and like no other (ours).
+
+    No other of the same object, and none of the other objects.
+    """
+    likeness = scale * torch.einsum("bfd,cgd->bfcg", a, b)
+    own = likeness.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    match = own.gather(2, same[..., None]).squeeze(2)
+    return (own.logsumexp(dim=2) + likeness.flatten(2).logsumexp(dim=2) - 2 * match).mean(dim=1)
 
 
 @torch.no_grad()

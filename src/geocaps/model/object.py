@@ -20,15 +20,18 @@ from torch import Tensor, nn
 from geocaps.geometry.frames import local_frames, surface_axes
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_decided
-from geocaps.model.capsules import Capsules, Parts, Perception
+from geocaps.model.capsules import Capsules, Frames, Parts, Perception
 from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.look import CUBE, Look, Shown, Viewpoints, cube_rotations, seen_from, turned_grids
 from geocaps.model.losses import (
     Terms,
     chamfer,
     choice_agreement,
+    chosen_frames,
+    common_choice,
     contrast,
     fitted_trust,
+    frame_contrast,
     late_interaction,
     near_frames,
     nearest_frame,
@@ -42,6 +45,8 @@ DECODED = 16
 """Points that a decoded part is compared by in training."""
 PERCEIVED = 10
 """Parts of each view that are seen from in a step of training."""
+DESCRIPTOR = 64
+"""Numbers that describe what an object looks like from a start."""
 LEADING = 6
 """Of the scored starts, so many are led on."""
 START_WIDTH = 1.05
@@ -64,6 +69,7 @@ RIGHT = math.radians(15)
 class Led:
     """What became of the starts: all were scored, the best of them led on and scored again."""
 
+    start_look: Float[Tensor, "b 24 width"]  # the first look from each start
     log_first: Float[Tensor, "b 24"]  # probability of each start
     steps: list[Viewpoints]  # [b, 6] after each vote
     log_last: Float[Tensor, "b 6"]  # probability of each that was led on, from where it was led
@@ -90,6 +96,7 @@ class Views:
     center: Float[Tensor, "b 2 3"]  # of the whole object, in the frame of each view
     scale: Float[Tensor, "b 2"]
     frames: Float[Tensor, "b 3 3"]  # axes of the whole object's surface
+    chance: Float[Tensor, "b 24"]  # of each frame on them to be the one of similar objects; 0 where that is not known
     whole: Float[Tensor, "b m 3"]  # points of the whole object, centred, with radius 1
 
     @property
@@ -114,6 +121,7 @@ class AgreeingObject(nn.Module):
         self.score_head = projection(width, width, blocks, 2)  # of a start, and of where it was led
         self.pose_look = Look(width, config.channels)
         self.pose_head = projection(width, width, blocks, 8)  # centre, rotation, size
+        self.descriptor_head = projection(width, DESCRIPTOR, blocks, DESCRIPTOR)  # of what a start sees
         self.trust_head = projection(width + 2, 64, blocks, 1)
         self.feature_look = Look(width, config.channels)
         self.feature_head = projection(width, width, blocks, config.feature)
@@ -121,7 +129,7 @@ class AgreeingObject(nn.Module):
         self.decoder = ParallelDecoders(
             parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
         )
-        self.log_scale = nn.Parameter(torch.tensor([math.log(10.0), math.log(20.0)]))  # of the two contrasts
+        self.log_scale = nn.Parameter(torch.tensor([math.log(10.0), math.log(20.0), math.log(10.0)]))  # contrasts
         _start_staying(self.pose_head)
         for output in (0, 1):
             start_decided(self.score_head, output)
@@ -152,9 +160,8 @@ class AgreeingObject(nn.Module):
 
         Each vote answers for its own step: no gradient goes from what a viewpoint sees to the vote that led it there.
         """
-        # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
-        grid = seen_from(shown, starts[:, :1])[:, 0]
-        log_first = torch.log_softmax(self.score_head(self.score_look(turned_grids(grid)))[..., 0], dim=1)
+        start_look = self.start_look(shown, starts)
+        log_first = torch.log_softmax(self.score_head(start_look)[..., 0], dim=1)
         best = log_first.topk(LEADING, dim=1).indices
         at = starts[torch.arange(len(best), device=best.device)[:, None], best]
         steps = []
@@ -163,7 +170,17 @@ class AgreeingObject(nn.Module):
             steps.append(at)
         again, look = self.score(shown, at.detach())
         # The last look adds to what the first one said: alone it chose less well on whole objects.
-        return Led(log_first, steps, torch.log_softmax(log_first.gather(1, best) + again[..., 1], dim=1), look)
+        log_last = torch.log_softmax(log_first.gather(1, best) + again[..., 1], dim=1)
+        return Led(start_look, log_first, steps, log_last, look)
+
+    def descriptors(self, look: Float[Tensor, "b 24 width"]) -> Float[Tensor, "b 24 d"]:
+        """What an object looks like from each of its starts: unit vectors, which tell how two objects are turned."""
+        return nn.functional.normalize(self.descriptor_head(look), dim=-1)
+
+    def start_look(self, shown: Shown, starts: Viewpoints) -> Float[Tensor, "b 24 width"]:
+        """The look from every start."""
+        # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
+        return self.score_look(turned_grids(seen_from(shown, starts[:, :1])[:, 0]))
 
     def vote(self, shown: Shown, viewpoints: Viewpoints) -> Viewpoints:
         """``z ∘ Q(V|z)``: each viewpoint ``[b, k]`` moved by its vote."""
@@ -212,14 +229,16 @@ class AgreeingObject(nn.Module):
         """The object capsule ``[b]``, the candidates for its pose, and a percept for each part (0 for one without
         points). What the candidates' probabilities lack of 1 is that of none of them."""
         shown = self.shown(layer, parts)
-        seen = self.lead(shown, self.starts(shown))
+        starts = self.starts(shown)
+        seen = self.lead(shown, starts)
         probability = merged(seen.led.pose, seen.log_last.exp())
         rows = torch.arange(len(probability), device=probability.device)
         canonical = seen.led[rows, probability.argmax(dim=1)]
         capsule = Capsules(canonical.pose, self.feature(shown, *_most_probable(seen, LEADING)))
         percept = self.percepts(shown, self.places(shown), canonical.width) * (parts.share > 0)[..., None]
         trusted = torch.sigmoid(self.trust_fit[0] * self.trust(seen) + self.trust_fit[1])[:, None] * probability
-        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept)
+        frames = Frames(starts.pose, self.descriptors(seen.start_look))
+        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept, frames)
 
     def decode(self, capsule: Capsules) -> Capsules:
         """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: objects ``[b]`` to parts ``[b, j]``.
@@ -251,14 +270,16 @@ class AgreeingObject(nn.Module):
         points, share, axes, middle, turns = (
             tensor.unflatten(0, (-1, 2)) for tensor in (shown.points, shown.weight, axes, middle, turns)
         )
-        return Views(points, share, axes, middle, turns, center, scale, frames, target)
+        unknown = frames.new_zeros(len(frames), len(CUBE))
+        return Views(points, share, axes, middle, turns, center, scale, frames, unknown, target)
 
     def loss(self, layer: PointsToParts, views: Views, noise_degrees: float, generator: torch.Generator) -> Terms:
         """Two views A and B of each object, each cropped, noisy or strewn with strays on its own.
 
         Both go the way of inference, from starts that are turned a little at random. They must choose the same one of
-        the whole object's frames, first and last (``choice``), and be led to it (``pose``), find the whole's centre and
-        size (``place``), know whether they agree (``trust``), look more alike than other objects do, from the canonical
+        the whole object's frames, first and last (``choice``), the one of similar objects where it is known
+        (``common``), tell the starts apart (``frames``), be led to a frame (``pose``), find the whole's centre and size
+        (``place``), know whether they agree (``trust``), look more alike than other objects do, from the canonical
         viewpoint (``feature``) and from the parts (``percept``); and what A sees must decode to the whole object
         (``chamfer``).
         """
@@ -270,9 +291,12 @@ class AgreeingObject(nn.Module):
         # Which of them is canonical is for the views to agree on: all that is known is that a view must be led to one.
         rotations = (views.frames[:, None] @ self.cube).repeat_interleave(2, dim=0)
         frames = Pose.from_rotation(rotations, torch.zeros_like(rotations[..., 0]))
+        first = chosen_frames(seen.log_first, near_frames(starts.pose, frames, SAME))
+        last = chosen_frames(seen.log_last, near_frames(seen.led.pose, frames, SAME))
         terms: Terms = {
-            "choice": choice_agreement(seen.log_first, near_frames(starts.pose, frames, SAME))
-            + choice_agreement(seen.log_last, near_frames(seen.led.pose, frames, SAME)),
+            "choice": choice_agreement(first) + choice_agreement(last),
+            "common": common_choice(first, views.chance) + common_choice(last, views.chance),
+            "frames": self._described_alike(seen, starts),
         }
         terms["pose"] = _of_both(torch.stack([nearest_frame(at.pose, frames) for at in seen.steps]).sum(dim=0))
         center, scale = views.center.flatten(0, 1), views.scale.flatten(0, 1)
@@ -294,6 +318,13 @@ class AgreeingObject(nn.Module):
         square = random_square(*decoded.pose.shape, DECODED, generator=generator).to(views.whole)
         surface = layer.decoder.decode(decoded, square).flatten(1, 2)
         return terms | {"chamfer": chamfer(views.whole, surface)}
+
+    def _described_alike(self, seen: Led, starts: Viewpoints) -> Float[Tensor, "b"]:
+        """What the starts of view A see is described as by the nearest starts of view B, and as by no others."""
+        described = self.descriptors(seen.start_look)
+        turned = starts.pose.rotation_matrix()
+        same = torch.einsum("bfij,bgij->bfg", turned[0::2], turned[1::2]).argmax(dim=2)
+        return frame_contrast(described[0::2], described[1::2], same, self.log_scale[2].exp())
 
     @torch.no_grad()
     def fit_trust(self, views: Views) -> None:

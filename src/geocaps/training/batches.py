@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from geocaps.data import EMBEDDED, PointDataset, concat, corruption, fault_of, load
@@ -75,6 +75,8 @@ class Batch:
 
     points: Float[Tensor, "b views n 3"]
     object_ids: tuple[str, ...]
+    objects: Int[Tensor, "b"]  # their numbers in the data
+    turned: Float[Tensor, "b 3 3"]  # how each was turned
 
 
 class Batches:
@@ -108,8 +110,9 @@ class Batches:
     def piece(self, step: int, piece: int) -> Batch:
         """One of the equal pieces of a step's batch: pieces are what processes share."""
         chosen = self.indices(step)[piece :: self.pieces]
-        clouds = [self._object(index, step) for index in chosen]
-        return Batch(torch.stack(clouds), tuple(self.dataset.object_ids[index] for index in chosen))
+        clouds, turned = zip(*(self._object(index, step) for index in chosen), strict=True)
+        names = tuple(self.dataset.object_ids[index] for index in chosen)
+        return Batch(torch.stack(clouds), names, torch.tensor(chosen), torch.stack(turned))
 
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
@@ -119,7 +122,7 @@ class Batches:
             self._orders[epoch] = torch.randperm(len(self.dataset), generator=generator).numpy()
         return self._orders[epoch]
 
-    def _object(self, index: int, step: int) -> Float[Tensor, "views n 3"]:
+    def _object(self, index: int, step: int) -> tuple[Float[Tensor, "views n 3"], Float[Tensor, "3 3"]]:
         generator = random_stream(*self.key, 1, step, index)
         return augmented_samplings(self.dataset, index, self.points, self.samplings, self.augmentation, generator)
 
@@ -131,10 +134,10 @@ def augmented_samplings(
     samplings: int,
     augmentation: Augmentation,
     generator: torch.Generator,
-) -> Float[Tensor, "views n 3"]:
+) -> tuple[Float[Tensor, "views n 3"], Float[Tensor, "3 3"]]:
     """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own.
 
-    Last comes the first of them once more, unspoilt.
+    Last comes the first of them once more, unspoilt. Beside them, how they were turned.
     """
     spoil = [_drawn(augmentation, generator) for _ in range(samplings)]
     crops = any(one.keep < 1 or one.one_sided for one in spoil)
@@ -146,7 +149,7 @@ def augmented_samplings(
         clouds = clouds / clouds.norm(dim=-1).max()
     pose = Pose.perturbation(max_angle=math.pi, max_translation=augmentation.translation, generator=generator)
     spoilt = [one.apply(cloud, count, generator) for cloud, one in zip(clouds, spoil, strict=True)]
-    return pose.apply(torch.stack([*spoilt, clouds[0, :count]]))
+    return pose.apply(torch.stack([*spoilt, clouds[0, :count]])), pose.rotation_matrix()
 
 
 def unit_sphere(dataset: PointDataset, index: int, clouds: Float[Tensor, "v n 3"]) -> Float[Tensor, "v n 3"]:

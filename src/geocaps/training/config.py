@@ -65,9 +65,11 @@ class AgreementObjective:
     noise_degrees: float = 10.0  # the largest perturbation of the starts
     reuse: int = 8  # steps that see a view and its parts; a batch has batch / reuse fresh objects
     target_points: int | None = 512  # points that a reconstruction is compared with; None takes all
+    common_from: float = 0.1  # share of the steps after which similar objects get a common frame; 1: never
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
+        _require(0 <= self.common_from <= 1, "objective.common_from must lie in 0 to 1", self.common_from)
         _require(0 <= self.noise_degrees <= 180, "objective.noise_degrees must lie in 0 to 180", self.noise_degrees)
         _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
         _require_target(self.target_points)

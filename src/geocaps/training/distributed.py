@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from geocaps.errors import ConfigError
@@ -49,6 +49,12 @@ class World:
         shared = torch.tensor(list(values.values()), dtype=torch.float32, device=self.device)
         dist.all_reduce(shared)
         return dict(zip(values, (shared / self.size).tolist(), strict=True))
+
+    def summed(self, rows: Tensor) -> Tensor:
+        """The sum over the processes."""
+        if self.size > 1:
+            dist.all_reduce(rows)
+        return rows
 
     def wrap(self, loss: nn.Module) -> nn.Module:
         """Averages gradients over the processes during ``backward``."""

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from geocaps.training.batches import Batches, fitted_batches, open_data, pieces_
 from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
-from geocaps.training.run import RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
+from geocaps.training.run import Kept, RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
 from geocaps.training.stage import Prepared, Stage, Validation, joined, pictured, stage_of
 
 PARTS_SHARE = 0.3
@@ -75,10 +75,10 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
     config, reduced = fitted_batches(config, dataset, world.size, reduce=reduce_batch)
     validation = Validation(held_out, config.validation_objects, config.model.points, config.object_augmentation)
     if resume:
-        model, state, optimizer_state = resumed(config, dataset.fingerprint)
+        model, state, kept = resumed(config, dataset.fingerprint)
     else:
         model = world.agreed(begun(config) if world.is_writer else None)
-        state, optimizer_state = RunState(config.stages[0]), None
+        state, kept = RunState(config.stages[0]), None
     clock -= state.elapsed
     model.to(world.device).train()
     monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
@@ -95,11 +95,9 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             f"to tell, {LEAST_TO_CHOOSE} are needed; the result is {out / 'last'}"
         )
 
-    def save(name: str, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def save(name: str, keep: Kept | None = None) -> None:
         if world.is_writer:
-            saved = None
-            if optimizer is not None:
-                saved = training_state(config, state, dataset.fingerprint, optimizer.state_dict())
+            saved = None if keep is None else training_state(config, state, dataset.fingerprint, keep)
             save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
 
     def validate(stage: Stage) -> None:
@@ -119,7 +117,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
 
     for name in config.stages[config.stages.index(state.stage) :]:
         if name != state.stage:
-            state, optimizer_state = state.next_stage(name), None
+            state, kept = state.next_stage(name), None
         settings = config.stage_config(name)
         reuse = config.reuse(name)
         pieces = pieces_of(settings.batch // reuse, settings.accumulate, world.size)
@@ -151,9 +149,10 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
                     fitted_steps(left, step_seconds, validation_seconds, config.validations)
                 )
             state.elapsed = time.monotonic() - clock
-            save("last", optimizer)
-        elif optimizer_state is not None:
-            optimizer.load_state_dict(optimizer_state)
+            save("last", Kept(optimizer.state_dict(), stage.found()))
+        elif kept is not None:
+            optimizer.load_state_dict(kept.optimizer)
+            stage.restore(kept.found)
         settings = settings.fitted(state.steps)
         monitor.begin(name, state.step, state.steps)
 
@@ -161,6 +160,10 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             started = time.perf_counter()
             rate = learning_rate(settings, state.step)
             share = state.step / state.steps
+            if stage.survey_is_due(share):
+                monitor.say(f"step {state.step}: looking for a frame that similar objects share")
+                stage.survey(dataset, world)
+                step_gradients.forget()
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
@@ -183,7 +186,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
                     validate(stage)
             stopping = world.any(stop.asked)
             if stopping or state.step % config.save_every == 0 or state.step == state.steps:
-                save("last", optimizer)
+                save("last", Kept(optimizer.state_dict(), stage.found()))
             if stopping and state.step < state.steps:
                 raise TrainingError(
                     f"stopped as asked at step {state.step} of {state.steps} of stage {name}; everything is in {out}: "
@@ -316,10 +319,15 @@ class StepGradients:
         batch = self.batches.piece(number, piece)
         points = batch.points.to(self.world.device)
         between = time.perf_counter()
-        seen = self.stage.prepare(points, random_stream(*self.batches.key, 3, number, piece))
+        batch = replace(batch, points=points)
+        seen = self.stage.prepare(batch, random_stream(*self.batches.key, 3, number, piece))
         self._data_seconds += between - before
         self._parts_seconds += time.perf_counter() - between
         return _Draw(seen, batch.object_ids)
+
+    def forget(self) -> None:
+        """Drops the draws that were made: what they hold no longer holds."""
+        self._pool.clear()
 
     def _averaging(self, last: bool) -> AbstractContextManager[None]:
         """Processes average once a step: with the last piece."""
@@ -339,5 +347,5 @@ class StepGradients:
             timed += 1
             self(timed * SPACING, 0.0)  # as in the long run: all draws but the newest are there
         self.stage.zero_grad(set_to_none=True)
-        self._pool.clear()
+        self.forget()
         return (time.monotonic() - started) / timed

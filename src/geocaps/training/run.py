@@ -45,13 +45,22 @@ class RunState:
         return RunState(stage, elapsed=self.elapsed, figures=self.figures)
 
 
-def training_state(config: TrainConfig, state: RunState, fingerprint: str, optimizer: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Kept:
+    """Beside the model, what a run needs to go on where it was: the optimiser's state, and what the stage found."""
+
+    optimizer: dict[str, Any]
+    found: dict[str, torch.Tensor]
+
+
+def training_state(config: TrainConfig, state: RunState, fingerprint: str, kept: Kept) -> dict[str, Any]:
     """What ``training.pt`` holds: plain values and tensors only."""
     return {
         "config": json.dumps(config.to_dict()),
         "fingerprint": fingerprint,
         "state": json.dumps(asdict(state)),
-        "optimizer": optimizer,
+        "optimizer": kept.optimizer,
+        "found": kept.found,
     }
 
 
@@ -71,8 +80,8 @@ def _config(place: Path, saved: dict[str, Any]) -> TrainConfig:
         raise CheckpointError(f"{place} holds no training configuration that can be read: {error}") from error
 
 
-def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAutoencoder, RunState, dict[str, Any]]:
-    """Model, state and optimiser of the run in ``config.out``, if it is the run that ``config`` describes."""
+def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAutoencoder, RunState, Kept]:
+    """Model, state and the rest of the run in ``config.out``, if it is the run that ``config`` describes."""
     last = Path(config.out) / "last"
     saved = load_training_state(last)
     changed = [one for one in differences(_config(last, saved), config) if one[0].split(".")[0] not in _MAY_CHANGE]
@@ -84,7 +93,7 @@ def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAuto
         )
     try:
         begun_with, state = saved["fingerprint"], RunState(**json.loads(saved["state"]))
-        optimizer = saved["optimizer"]
+        kept = Kept(saved["optimizer"], saved["found"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{last} holds no training state that can be read: {error}") from error
     if begun_with != fingerprint:
@@ -92,7 +101,7 @@ def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAuto
             f"the run in {config.out} was begun on data with the fingerprint {begun_with}, and {config.data} has "
             f"{fingerprint}: resume it on the same data, or begin another one with another --out"
         )
-    return load_checkpoint(last), state, optimizer
+    return load_checkpoint(last), state, kept
 
 
 def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geocaps.data import PointDataset
-from geocaps.geometry.frames import own_sphere
+from geocaps.geometry.frames import own_sphere, principal_axes, surface_axes
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
@@ -25,8 +26,10 @@ from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.losses import chamfer, weighted
 from geocaps.model.object import AgreeingObject, Views
 from geocaps.model.object_paper import PaperObject
-from geocaps.training.batches import augmented_samplings, random_stream
+from geocaps.training.batches import Batch, augmented_samplings, random_stream
 from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
+from geocaps.training.distributed import World
+from geocaps.training.frames import CommonFrames, common_frames
 
 Prepared = dict[str, Tensor]
 """What a step needs of some objects, by name; the first dimension of each tensor counts the objects."""
@@ -53,7 +56,7 @@ class Stage(nn.Module, ABC):
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
     @abstractmethod
-    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
         """What no weight in training changes: made once for each draw, however many steps see it."""
 
     @abstractmethod
@@ -63,6 +66,20 @@ class Stage(nn.Module, ABC):
     def noise_degrees(self, share: float) -> float | None:
         """The largest perturbation of viewpoints, where it is worth a record."""
         return None
+
+    def survey_is_due(self, share: float) -> bool:
+        """Whether, after that share of the steps, all objects have to be looked at together before the next one."""
+        return False
+
+    def survey(self, dataset: PointDataset, world: World) -> None:
+        """Looks at all objects together; draws made before it are stale."""
+
+    def found(self) -> dict[str, Tensor]:
+        """What the survey found, for a run that is resumed."""
+        return {}
+
+    def restore(self, found: dict[str, Tensor]) -> None:
+        """Takes back what a survey before found."""
 
     @abstractmethod
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
@@ -81,8 +98,8 @@ class PartsStage(Stage):
     def __init__(self, model: GeometricCapsuleAutoencoder) -> None:
         super().__init__(model, model.parts)
 
-    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
-        return {"points": in_own_frame(points[:, 0])}
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
+        return {"points": in_own_frame(batch.points[:, 0])}
 
     def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
         return {"loss": self.model.parts.loss(seen["points"], generator).mean()}
@@ -128,31 +145,61 @@ class ObjectStage(_SecondStage):
     def __init__(self, model: GeometricCapsuleAutoencoder, objective: AgreementObjective) -> None:
         super().__init__(model)
         self.objective = objective
+        self.common: CommonFrames | None = None
+        self._held_out: Views | None = None
 
     @property
     def layer(self) -> AgreeingObject:
         assert isinstance(self.model.object, AgreeingObject)
         return self.model.object
 
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
+        views = self._views(batch.points, generator)
+        if self.common is not None:
+            frames = views.frames[:, None] @ self.layer.cube
+            views = replace(views, chance=self.common.chance_of(frames, batch.objects, batch.turned))
+        return vars(views)
+
     @torch.no_grad()
-    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
+    def _views(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Views:
         center, radius = own_sphere(points[:, :-1])
         parts = self._decomposed(in_own_frame(points[:, :-1]), generator)
         count = points.shape[2]
         target = points[:, -1, evenly(self.objective.target_points or count, count)]
-        views = self.layer.views(
-            self.model.parts, parts, points[:, -1], target, -center / radius[..., None], 1 / radius
-        )
-        return vars(views)
+        return self.layer.views(self.model.parts, parts, points[:, -1], target, -center / radius[..., None], 1 / radius)
 
     def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
         terms = self.layer.loss(self.model.parts, Views(**seen), self.objective.noise_degrees, generator)
         return weighted(terms, self.objective.weights)
 
+    def survey_is_due(self, share: float) -> bool:
+        return self.common is None and self.objective.common_from <= share < 1
+
+    def survey(self, dataset: PointDataset, world: World) -> None:
+        self.common = common_frames(dataset, self.described, self.model.config.points, world)
+
+    def found(self) -> dict[str, Tensor]:
+        return {} if self.common is None else vars(self.common)
+
+    def restore(self, found: dict[str, Tensor]) -> None:
+        self.common = CommonFrames(**found) if found else None
+
+    @torch.no_grad()
+    def described(self, points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"]]:
+        """The axes of whole objects' surfaces, and what each of the 24 frames on them sees, described."""
+        own = in_own_frame(points)
+        shown = self.layer.shown(self.model.parts, self.model.parts(own).parts)
+        even = own.new_full(own.shape[:2], 1 / own.shape[1])
+        axes, _ = surface_axes(own, even)
+        _, middle = principal_axes(shown.points, shown.weight)  # the centre of the surface: no axes are needed for it
+        return axes, self.layer.descriptors(self.layer.start_look(shown, self.layer.starts_on(axes, middle)))
+
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         """Fits the trust to the held-out objects first: every checkpoint that is kept says how sure it may be."""
-        draws = [self.prepare(some.to(device), torch.Generator()) for some in validation.spoilt.split(_CHUNK)]
-        self.layer.fit_trust(Views(**joined(draws)))
+        if self._held_out is None:
+            draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(_CHUNK)]
+            self._held_out = Views(**joined(draws))
+        self.layer.fit_trust(self._held_out)
         return super().figures(validation, device)
 
 
@@ -169,9 +216,9 @@ class PaperObjectStage(_SecondStage):
         return self.model.object
 
     @torch.no_grad()
-    def prepare(self, points: Float[Tensor, "b views n 3"], generator: torch.Generator) -> Prepared:
-        capsules = self._decomposed(points[:, :1], generator).capsules[:, 0]
-        return {"points": points[:, 0], "pose": capsules.pose.vector(), "feature": capsules.feature}
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
+        capsules = self._decomposed(batch.points[:, :1], generator).capsules[:, 0]
+        return {"points": batch.points[:, 0], "pose": capsules.pose.vector(), "feature": capsules.feature}
 
     def noise_degrees(self, share: float) -> float:
         return self.objective.noise_degrees(share)
@@ -209,10 +256,10 @@ class Validation:
         count = min(objects, len(dataset))
         chosen = np.arange(count) * len(dataset) // count
         generator = random_stream(_STREAM)
-        clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator) for i in chosen]
+        clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator)[0] for i in chosen]
         self.first, self.second, _ = torch.stack(clouds).unbind(1)
         draws = random_stream(_STREAM, 1)
-        spoilt = [augmented_samplings(dataset, int(i), points, 2, spoiling, draws) for i in chosen]
+        spoilt = [augmented_samplings(dataset, int(i), points, 2, spoiling, draws)[0] for i in chosen]
         self.spoilt = torch.stack(spoilt)
         self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
         self.uniform = Pose.random(count, generator=generator)

@@ -1,0 +1,144 @@
+"""Ties between similar objects, and the frame that they carry from one to all: no label says how objects stand.
+
+What an object looks like from each of the 24 frames on its axes tells how two objects are turned against each other
+(``AgreeingObject.descriptors``). Each is tied to those that it resembles, each tie with its turn; groups that share a
+frame are merged by what all ties between them say, and each object then takes what most of its neighbours say. The
+objects of a training get a common frame so, and a folder of objects the orientation of one example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
+from torch import Tensor
+
+from geocaps.model.look import CUBE, cube_products, turn_similarity
+
+CANDIDATES = 64
+"""Objects with the most similar mean descriptor, which are compared frame by frame."""
+NEIGHBOURS = 12
+"""Of these, so many are tied to an object."""
+_SHARPNESS = 8.0
+"""How much more a close neighbour says than a distant one, in nats for a similarity of 1."""
+_SWEEPS = 40
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Each object's most similar others, and how they are turned.
+
+    Frame k of an object looks like frame ``product[turn, k]`` of its neighbour, product as in ``cube_products``.
+    """
+
+    neighbour: Int[np.ndarray, "m k"]
+    turn: Int[np.ndarray, "m k"]
+    similarity: Float[np.ndarray, "m k"]
+
+
+@torch.no_grad()
+def ties(descriptors: Float[Tensor, "m 24 d"], neighbours: int = NEIGHBOURS, candidates: int = CANDIDATES) -> Ties:
+    """The objects most similar to each, by the mean over the 24 frames at the best of the 24 turns between two."""
+    count = len(descriptors)
+    candidates = min(candidates, count - 1)
+    means = torch.nn.functional.normalize(descriptors.mean(dim=1), dim=-1)
+    rows = []
+    for some in torch.arange(count, device=descriptors.device).split(32):
+        likeness = means[some] @ means.mT
+        likeness[torch.arange(len(some)), some] = -torch.inf
+        others = likeness.topk(candidates, dim=1).indices
+        ours = descriptors[some][:, None].expand(-1, candidates, -1, -1)
+        similarity, turn = turn_similarity(ours, descriptors[others]).max(dim=2)
+        best = similarity.topk(min(neighbours, candidates), dim=1)
+        rows.append((others.gather(1, best.indices), turn.gather(1, best.indices), best.values))
+    return Ties(*(torch.cat(column).cpu().numpy() for column in zip(*rows, strict=True)))
+
+
+def synchronised(tied: Ties) -> Float[np.ndarray, "m 24"]:
+    """How likely each frame of each object is the common one: what the neighbours say, each of its own.
+
+    First along the tree of the strongest ties, from an arbitrary frame of one object; then by repeated majority.
+    """
+    count, per_object = tied.neighbour.shape
+    table = cube_products().numpy()
+    inverse = table.argmin(axis=1)  # C_g C_k = C_0, the identity
+    source = np.repeat(np.arange(count), per_object)
+    target, turn = tied.neighbour.ravel(), tied.turn.ravel()
+    weight = np.exp(_SHARPNESS * (tied.similarity.ravel() - 1))
+    # A tie says as much of one of its objects as of the other.
+    source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    turn, weight = np.concatenate([turn, inverse[turn]]), np.concatenate([weight, weight])
+
+    frame = _merged(source, target, turn, weight, count, table)
+    for sweep in range(_SWEEPS):
+        said = _votes(source, target, turn, weight, frame, table[inverse])
+        better = said.argmax(axis=1)
+        gains = said[np.arange(count), better] > said[np.arange(count), frame] + 1e-9
+        if not gains.any():
+            break
+        gains &= np.arange(count) % 2 == sweep % 2  # not all at once: two neighbours would change places for ever
+        frame = np.where(gains, better, frame)
+    said = _votes(source, target, turn, weight, frame, table[inverse])
+    return said / said.sum(axis=1, keepdims=True)
+
+
+def _merged(
+    source: Int[np.ndarray, "e"],
+    target: Int[np.ndarray, "e"],
+    turn: Int[np.ndarray, "e"],
+    weight: Float[np.ndarray, "e"],
+    count: int,
+    table: Int[np.ndarray, "24 24"],
+) -> Int[np.ndarray, "m"]:
+    """Groups of objects that share a frame, merged by what all ties between two groups say, the clearest first.
+
+    In each round every group joins the one that it is tied to most clearly: by how much more its ties are for one turn
+    between the two than for any other. (Borůvka's algorithm for a spanning tree, with ties added up.)
+    """
+    inverse = table.argmin(axis=1)
+    frame, group = np.zeros(count, dtype=np.int64), np.arange(count)
+    while True:
+        between = group[source] != group[target]
+        if not between.any():
+            return frame
+        s, t, w = source[between], target[between], weight[between]
+        # The turn of the target's group at which this tie would hold.
+        needed = table[inverse[frame[t]], table[turn[between], frame[s]]]
+        pair, at = np.unique(group[s] * count + group[t], return_inverse=True)
+        said = np.zeros((len(pair), len(CUBE)))
+        np.add.at(said, (at, needed), w)
+        second, first = np.partition(said, -2, axis=1)[:, -2:].T
+        ours, theirs, clear = pair // count, pair % count, first - second + 1e-6 * first
+        clearest = np.lexsort((theirs, -clear, ours))
+        chosen = clearest[np.unique(ours[clearest], return_index=True)[1]]
+        forest = minimum_spanning_tree(
+            csr_array((1 / clear[chosen], (ours[chosen], theirs[chosen])), shape=(count, count))
+        )
+        turns = {(int(a), int(b)): int(said[row].argmax()) for row, (a, b) in enumerate(zip(ours, theirs, strict=True))}
+        _, joint = connected_components(forest, directed=False)
+        moved = np.zeros(count, dtype=np.int64)  # by which turn each group moves
+        for root in np.unique(joint, return_index=True)[1]:
+            reached, before = breadth_first_order(forest, root, directed=False)
+            for one in reached[1:].tolist():
+                # Their group turned by r fits ours as it was; ours has itself been turned.
+                moved[one] = table[turns[int(before[one]), one], moved[before[one]]]
+        frame = table[frame, moved[group]]
+        group = joint[group]
+
+
+def _votes(
+    source: Int[np.ndarray, "e"],
+    target: Int[np.ndarray, "e"],
+    turn: Int[np.ndarray, "e"],
+    weight: Float[np.ndarray, "e"],
+    frame: Int[np.ndarray, "m"],
+    back: Int[np.ndarray, "24 24"],
+) -> Float[np.ndarray, "m 24"]:
+    """What the neighbours' frames say of each object's."""
+    said = np.zeros((len(frame), len(CUBE)))
+    np.add.at(said, (source, back[turn, frame[target]]), weight)
+    return said
