@@ -38,8 +38,8 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "demo": Command("eval", "demo"),
-    "align": Command("objects", "align"),
-    "canonical": Command("objects", "canonical"),
+    "align": Command("poses", "align"),
+    "canonical": Command("poses", "canonical"),
     "complete": Command("objects", "complete"),
     "parts": Command("objects", "parts"),
     "transfer": Command("objects", "transfer"),

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from geocaps.errors import InvalidInputError, Skipped
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+Result = TypeVar("Result")
 
 # ── options. Optional[...]: for ``str | None`` tyro imports typeguard, and asyncio with it ────────────────────────────
 
@@ -123,6 +127,29 @@ def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[
     ) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def worked(
+    title: str, jobs: Sequence[Any], results: Iterable[Result | Skipped], skipped: list[dict[str, Any]]
+) -> Iterator[tuple[int, Result]]:
+    """Results with their numbers, as they come; of many objects, those that cannot be read are told and listed."""
+    with progress_bar(title) as advance:
+        for index, found in enumerate(results):
+            advance(index + 1, len(jobs))
+            if not isinstance(found, Skipped):
+                yield index, found
+                continue
+            if len(jobs) == 1:
+                raise InvalidInputError(found.reason)
+            skipped.append({"file": found.name, "reason": found.reason})
+            tell(f"skipped: {found.reason}")
+
+
+def say_written(objects: Sequence[Any], skipped: Sequence[Any], *places: Path | None) -> None:
+    say(
+        f"{len(objects)} objects" + (f", {len(skipped)} skipped (see above)" if skipped else ""),
+        *(f"wrote {where}" for where in places if where is not None),
+    )
 
 
 def spinner(doing: str) -> AbstractContextManager[Any]:

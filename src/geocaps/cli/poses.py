@@ -1,0 +1,153 @@
+"""``geocaps align``, ``canonical``: where objects are, and how they are brought to where they should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from geocaps.cli import output
+from geocaps.cli.output import DropInvalid, Flag, Json, OutFile, OutFolder, Weights
+from geocaps.errors import InvalidInputError, UsageError
+
+if TYPE_CHECKING:
+    from geocaps.apps.align import Alignment
+
+_LITTLE = 0.5
+
+
+def align(
+    a: Annotated[str, Positional, arg(metavar="A")],
+    b: Annotated[str, Positional, arg(metavar="B")],
+    refine: bool = True,
+    scale: Flag = False,
+    out: OutFile = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
+) -> None:
+    """Find the pose that lays cloud A on cloud B, in arbitrary orientations.
+
+    Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
+    confidence and, for an object that looks nearly the same in other poses, the alternatives.
+
+    Example: geocaps align scan.ply part.obj --out scan_on_part.ply
+
+    Args:
+        a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
+        b: Cloud or mesh that stays.
+        refine: Polish the result by robust ICP.
+        scale: Find the scale too, for clouds in different units that both show most of the object.
+        out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
+    """
+    from geocaps.apps.align import align as find
+    from geocaps.apps.clouds import as_cloud
+    from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes
+
+    if out is not None:
+        check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+    moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
+    if out is not None and moving.faces is None and out.suffix.lower() not in CLOUD_SUFFIXES:
+        raise UsageError(
+            f"cannot write {out}: {a} is a cloud without faces, so the name must end in {' or '.join(CLOUD_SUFFIXES)}"
+        )
+    found = find(moving, b, refine=refine, scale=scale, drop_invalid=drop_invalid)
+    if out is not None and moving.faces is not None and out.suffix.lower() in MESH_SUFFIXES:
+        save_meshes(out, [Mesh(Path(moving.name).stem, found.apply(moving), moving.faces)])
+    elif out is not None:
+        save_cloud(out, found.apply(moving.points))
+    record = output.record(found, "matrix", "pose", "scale", "error", "confidence", "overlap", "uncertain", "ambiguous")
+    record["alternatives"] = [output.record(one, "pose", "scale", "confidence") for one in found.alternatives]
+    output.show(json, {**record, "dropped": found.dropped, "out": out}, _lines(found, out))
+
+
+def _lines(found: Alignment, out: Path | None) -> list[str]:
+    def text(pose: Any) -> str:
+        translation = ", ".join(f"{value:.9g}" for value in pose.translation.tolist())
+        wxyz = ", ".join(f"{value:.9f}" for value in pose.wxyz.tolist())
+        return f"translation ({translation})  wxyz ({wxyz})"
+
+    lines = ["T_b_a =", *("  " + " ".join(f"{value:16.9g}" for value in row) for row in found.matrix)]
+    lines += [f"pose         {text(found.pose)}"]
+    if found.scale != 1:
+        lines += [f"scale        {found.scale:.6g}  (the matrix holds it, translation and wxyz do not)"]
+    lines += [
+        f"residual     {found.error:.4g}  (trimmed RMS distance, units of B)",
+        f"overlap      {found.overlap[0]:.0%} of A and {found.overlap[1]:.0%} of B are explained by the other",
+        f"confidence   {found.confidence:.2f}",
+    ]
+    if found.uncertain:
+        lines += ["LOW CONFIDENCE: check this result before you use it."]
+    if min(found.overlap) < _LITTLE:
+        lines += ["LITTLE OVERLAP: trust this only if one cloud is a part of the other; for other units try --scale."]
+    if found.ambiguous:
+        lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
+    if found.alternatives:
+        lines += ["alternatives", *(f"  {one.confidence:.2f}  {text(one.pose)}" for one in found.alternatives)]
+    return lines if out is None else [*lines, f"wrote        {out}"]
+
+
+def canonical(
+    files: Annotated[list[str], Positional, arg(metavar="FILES", help_behavior_hint="(required)")],
+    out: OutFolder = None,
+    suffix: str = ".ply",
+    png: OutFile = None,
+    like: OutFile = None,
+    weights: Weights = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
+) -> None:
+    """Bring objects in arbitrary orientations to their canonical poses; writes files and one picture.
+
+    Objects are moved rigidly, not scaled. Where an object looks nearly the same in other poses, its pose is a choice
+    among several: the output says so, with the confidence. Files that cannot be read are listed and skipped.
+
+    Example: geocaps canonical scans/ table.obj --out canonical --png side_by_side.png
+
+    Args:
+        files: Clouds, meshes, or folders of them.
+        out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
+        suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
+        png: Where to write a picture: as given above, canonical below.
+        like: Object that stands as all should: the others, of its kind, are turned as it is. The confidence is then
+            the share of the similar objects that say so.
+    """
+    from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture
+    from geocaps.apps.encode import load
+    from geocaps.geometry.sampling import evenly
+    from geocaps.io.save import check_target, write_whole
+
+    jobs = find_jobs(files, out, suffix)
+    if png is not None:
+        check_target(png, (".png",))
+    drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
+    objects: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
+    thumbnails = []
+    model = load(weights)
+    example = None if like is None else model.encode(like, drop_invalid=drop_invalid)
+    results = canonical_each(jobs, model, like=example, drop_invalid=drop_invalid)
+    for index, found in output.worked("canonical poses", jobs, results, skipped):
+        record = {"file": found.name, "points": len(found.given)}
+        record |= output.record(found, "dropped", "pose", "confidence", "ambiguous")
+        others = [output.record(one, "pose", "probability") for one in found.alternatives]
+        objects.append({**record, "alternatives": others, "out": jobs[index].target})
+        if index in drawn:
+            thumbnails.append(found.thumbnail())
+    if not objects:
+        raise InvalidInputError(f"none of the {len(jobs)} files could be brought to a canonical pose")
+    if png is not None and thumbnails:
+        write_whole(png, picture(thumbnails))
+    if json:
+        output.print_json({"objects": objects, "skipped": skipped, "png": png})
+        return
+    rows = []
+    for one in objects:
+        doubt = [
+            *(["AMBIGUOUS"] if one["ambiguous"] else []),
+            *(f"{o['probability']:.2f}" for o in one["alternatives"]),
+        ]
+        wxyz = ", ".join(f"{value:.3f}" for value in one["wxyz"])
+        rows.append([one["file"], f"{one['points']:,}", f"{one['confidence']:.2f}", " ".join(doubt), wxyz])
+    output.show_table(("object", "points", "confidence", "alternatives", "T_world_object: wxyz"), rows)
+    output.say_written(objects, skipped, out, png)
