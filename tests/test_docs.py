@@ -224,6 +224,8 @@ def files(tmp_path_factory):
         ("meshes/table/b.ply", "table", 2),
         ("my_meshes/chair/train/a.ply", "chair", 3),
         ("my_meshes/chair/test/b.ply", "chair", 4),
+        ("frames/0.ply", "chair", 0),
+        ("frames/1.ply", "chair", 0),
     ):
         write(name, shape, seed)
     return folder
@@ -258,6 +260,7 @@ def test_the_quick_start_runs(place, capsys):
         "labelled",
         "shapes.lance",
         "meshes.npz",
+        "poses.jsonl",
     }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.parts import Decomposition, parts
+    from geocaps.apps.track import Tracked, Tracker
     from geocaps.apps.transfer import Transferred, transfer
     from geocaps.batch import EncodedFiles, encode_files
     from geocaps.errors import GeocapsError
@@ -38,6 +39,7 @@ _WHERE = {
     "apps.encoding": ("Encoding", "Encodings"),
     "apps.export": ("Exported", "export_onnx"),
     "apps.parts": ("Decomposition", "parts"),
+    "apps.track": ("Tracked", "Tracker"),
     "apps.transfer": ("Transferred", "transfer"),
     "batch": ("EncodedFiles", "encode_files"),
     "errors": ("GeocapsError",),
@@ -59,6 +61,8 @@ __all__ = [
     "Model",
     "Pose",
     "Similarity",
+    "Tracked",
+    "Tracker",
     "Transferred",
     "align",
     "canonical",

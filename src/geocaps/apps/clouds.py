@@ -53,7 +53,7 @@ def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = Fa
         points, _, dropped = finite_only(_array(source, name, flat=True), None, name, drop=drop_invalid)
     if len(points) < minimum:
         raise InvalidInputError(f"{name} has {len(points)} points; at least {minimum} are needed, one for each part")
-    largest = float(np.abs(points).max())
+    largest = float(np.abs(points).max(initial=0))
     if largest > MAX_COORDINATE:
         raise InvalidInputError(
             f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"

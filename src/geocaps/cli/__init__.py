@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "complete": Command("objects", "complete"),
     "parts": Command("objects", "parts"),
     "transfer": Command("objects", "transfer"),
+    "track": Command("track", "track"),
     "encode": Command("encode", "encode"),
     "info": Command("info", "info"),
     "export": Command("encode", "export"),

@@ -1,0 +1,121 @@
+"""The object that is tracked, parsed once: its parts, and what each of 42 sides shows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int
+
+from geocaps.apps.align.prepare import Frames, Prepared, local_frames, prepare
+from geocaps.apps.clouds import Cloud, Source, as_cloud, require_extent
+from geocaps.apps.encoding import Encoding, to_user
+from geocaps.data.corruption import visible_from
+from geocaps.errors import InvalidInputError
+from geocaps.geometry.sampling import evenly, thinned
+from geocaps.model.capsules import Frames as ViewFrames
+
+if TYPE_CHECKING:
+    from geocaps.apps.encode import Model
+
+POINTS = 2048
+_DISTANCE = 5.0  # of the viewer, in radii: as far as most scanners stand; nearer ones see nearly the same
+_LOOKED_AT = 512  # points of a view that are encoded
+_PROBES = 256  # points that stand for the surface where many poses are compared
+
+
+@dataclass(frozen=True)
+class Described:
+    """What clouds look like from the 24 frames on their axes, for recognising them in any orientation."""
+
+    descriptor: torch.Tensor  # [v, 24, d]
+    rotation: Float64[np.ndarray, "v 24 3 3"]
+    center: Float64[np.ndarray, "v 3"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The object in working units: its centre at the origin, its spread (the mean square distance from there) 1."""
+
+    center: Float64[np.ndarray, "3"]  # in the user's units, as all that follows is not
+    unit: float
+    size: float  # diameter
+    cloud: Prepared
+    labels: Int[np.ndarray, "n"]  # part of each point
+    parts: int
+    probes: Int[np.ndarray, "p"]
+    directions: Float64[np.ndarray, "v 3"]  # from the centre towards each viewer
+    shown: Bool[np.ndarray, "v n"]  # whether that viewer sees the point
+    described: Described
+    frames: Frames  # local ones, as ``align`` matches them
+
+    def share_of_parts(self, which: Bool[np.ndarray, "n"]) -> Float64[np.ndarray, "j"]:
+        """Share of each part's points that are among ``which``; 0 for a part without points."""
+        count = np.bincount(self.labels, minlength=self.parts)
+        return np.bincount(self.labels, which, minlength=self.parts) / np.maximum(count, 1)
+
+
+def parsed(source: Source, model: Model) -> Reference:
+    """The reference of a mesh or a cloud in any units."""
+    cloud = as_cloud(source, model.config.parts.parts, "the reference")
+    require_extent(cloud.points, cloud.name)
+    encoding = model.encode(cloud)
+    solid = np.flatnonzero(encoding.labels >= 0)
+    chosen = solid[thinned(cloud.points[solid], POINTS)]
+    points = cloud.points[chosen].astype(np.float64)
+    center = points.mean(axis=0)
+    unit = float(np.sqrt(((points - center) ** 2).sum(axis=1).mean()))
+    local = (points - center) / unit
+    directions = _directions()
+    shown = np.zeros((len(directions), len(local)), dtype=bool)
+    tensor = torch.from_numpy(local)
+    for view, direction in enumerate(directions):
+        shown[view, visible_from(tensor, torch.from_numpy(direction), _DISTANCE)[1].numpy()] = True
+    ready = prepare(local)
+    return Reference(
+        center=center,
+        unit=unit,
+        size=2 * float(np.linalg.norm(local, axis=1).max()),
+        cloud=ready,
+        labels=encoding.labels[chosen],
+        parts=len(encoding.parts),
+        probes=np.arange(0, len(local), max(1, len(local) // _PROBES)),
+        directions=directions,
+        shown=shown,
+        described=described(model, [local[mask] for mask in shown]),
+        frames=local_frames(ready),
+    )
+
+
+def described(model: Model, clouds: list[np.ndarray]) -> Described:
+    """The frames of clouds and what each sees; only models with our object layer have them."""
+    # As many points of each, so that they are encoded together.
+    count = min(_LOOKED_AT, *map(len, clouds)) if len(clouds) > 1 else min(_LOOKED_AT, len(clouds[0]))
+    some = [cloud[evenly(count, len(cloud))] for cloud in clouds]
+    found = model.encode_many([Cloud(cloud, "a view of the object") for cloud in some])
+    return Described(
+        torch.cat([_frames(one).descriptor for one in found]),
+        np.stack([to_user(_frames(one).pose[0], one.normalization).rotation for one in found]),
+        np.stack([to_user(_frames(one).pose[0], one.normalization).translation[0] for one in found]),
+    )
+
+
+def _frames(encoding: Encoding) -> ViewFrames:
+    frames = encoding.parse.frames
+    if frames is None:
+        raise InvalidInputError("objects are tracked by models with our object layer; the paper's has no frames")
+    return frames
+
+
+def _directions() -> Float64[np.ndarray, "42 3"]:
+    """Corners of an icosahedron and the middles of its edges: no direction is farther than 20 degrees from one."""
+    golden = (1 + 5**0.5) / 2
+    corners = np.array([[0, a, b * golden] for a in (-1, 1) for b in (-1, 1)], dtype=np.float64)
+    corners = np.concatenate([np.roll(corners, turn, axis=1) for turn in range(3)])
+    corners /= np.linalg.norm(corners[0])
+    first, second = np.triu_indices(len(corners), 1)
+    near = (corners[first] * corners[second]).sum(axis=1) > 0.4
+    middles = corners[first[near]] + corners[second[near]]
+    return np.concatenate([corners, middles / np.linalg.norm(middles, axis=1, keepdims=True)])
