@@ -410,7 +410,7 @@ def test_no_figure_comes_from_a_script_that_is_gone(page):
 # ── the map from the paper to the code ────────────────────────────────────────────────────────────────────────────────
 
 MAP = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
-ROOMS = ("geometry", "model", "training", "evaluation")
+ROOMS = ("geometry", "model", "training", "apps", "evaluation")
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(rf"`((?:{'|'.join(ROOMS)})[./][\w./]+)`", MAP))))
