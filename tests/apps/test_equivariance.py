@@ -9,10 +9,8 @@ import geocaps
 from geocaps.data import load
 
 PROMISED = 1e-3
-"""In radii of the object, in entries of rotation matrices, and in entries of features of root mean square 1."""
-PROMISED_OF_A_POSE, PROMISED_OF_A_FEATURE = 3e-3, 3e-2
-"""Of every object. Measured: 2.1e-3 and 2.5e-2, both of one piece of furniture, where a part lies between two places;
-95 % of the features, and all but one of the poses, keep 1e-3."""
+"""In radii of the object, in entries of rotation matrices, and in entries of features of root mean square 1. Measured:
+5e-5 for poses, 3e-4 for features, 1.1e-3 for one part of 1,888."""
 PROMISED_OF_A_PART = 2e-2
 """Routing is nearly hard: the rounding of float32 is amplified by 1/σ² ≈ 160,000 where a point lies between parts."""
 TRANSLATION = np.array([3.0, -1.0, 0.5])
@@ -57,9 +55,7 @@ def test_capsules_move_with_the_cloud(model, name, count):
         poses.append(float(differences(before.pose, after.pose, turn, size)))
         features.append(np.abs(before.feature - after.feature).max())
         parts.append(differences(before.parts.pose, after.parts.pose, turn, size))
-    assert max(poses) < PROMISED_OF_A_POSE
-    assert np.mean(np.array(poses) < PROMISED) > 0.95
-    assert max(features) < PROMISED_OF_A_FEATURE
-    assert np.mean(np.array(features) < PROMISED) > 0.85
+    assert max(poses) < PROMISED
+    assert max(features) < PROMISED
     assert np.max(parts) < PROMISED_OF_A_PART
     assert np.mean(np.array(parts) < PROMISED) > 0.995

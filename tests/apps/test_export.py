@@ -20,6 +20,7 @@ from geocaps.apps.encoding import ENCODED, encoded_columns
 from geocaps.apps.export import TOLERANCE, DenseEncoder, export_onnx, jacobi_eigh
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
+from geocaps.geometry import frames
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.checkpoint import save_checkpoint
 from geocaps.model.config import PaperObjectConfig, preset
@@ -61,7 +62,15 @@ def weights(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(weights, tmp_path_factory):
+def few_steps():
+    """Fewer steps of ascent, in the model and in the graph alike: each is a hundred operators more to trace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "_ASCENT_STEPS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(weights, few_steps, tmp_path_factory):
     """What the command says of the file that it wrote: tracing is slow, so it is done once."""
     out = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
     said = io.StringIO()

@@ -15,7 +15,8 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud, normalization, require_
 from geocaps.apps.decoding import Parsed
 from geocaps.apps.encoding import Alternative, Encoding, Encodings, PartCapsules, reliability, to_user
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import reduced
+from geocaps.geometry.sampling import own_axes, reduced
+from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.checkpoint import load_checkpoint
@@ -93,10 +94,20 @@ class Model:
         for indices in sizes.values():
             for start in range(0, len(indices), _BATCH):
                 group = indices[start : start + _BATCH]
-                parse = self.network.parse(torch.stack([ready[index].points for index in group]))
+                parse = self._parse(torch.stack([ready[index].points for index in group]))
                 for row, index in enumerate(group):
                     found[index] = self._encoding(clouds[index], parse, row, ready[index])
         return [found[index] for index in range(len(clouds))]
+
+    def _parse(self, points: Float64[Tensor, "b n 3"]) -> Parse:
+        """What the network sees in each cloud's own frame, turned back.
+
+        Routing amplifies the rounding of float32 where a point lies between two parts. In its own frame a cloud has the
+        same float32 coordinates however it is turned, so the network gives the same numbers.
+        """
+        axes = torch.from_numpy(np.stack([own_axes(cloud) for cloud in points.numpy()]))
+        turn = Pose.from_rotation(axes.mT.float(), axes.new_zeros(len(axes), 3).float())
+        return self.network.parse(points @ axes.mT).turned(turn)
 
     def _encoding(self, cloud: Cloud, batch: Parse, row: int, ready: Prepared) -> Encoding:
         """The result for users, from one object of a parse in the model's frame."""

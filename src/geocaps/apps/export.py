@@ -139,12 +139,16 @@ class DenseEncoder(nn.Module):
         center = local.mean(dim=0)
         radius = (local - center).square().sum(dim=1).amax(dim=0).sqrt()
         scale = torch.where(radius > 0, radius, torch.ones_like(radius))
-        local = ((local - center) / scale)[None]
+        local = (local - center) / scale
+        # As in Model.encode: the network sees the cloud in its own frame, and what it says is turned back.
+        axes = _own_axes(local, torch.ones_like(near))
+        local = (local @ axes.mT)[None]
+        turn = Pose.from_rotation(axes.mT.float()[None], torch.zeros(1, 3))
         first = self.network.parts
         *_, last = first.iterate(local.float(), first.initial(local), router=_dense_route)
         assert isinstance(last.routing, DenseRouting)
-        parts = last.capsules
-        parse = self.network.parse_parts(Parts(parts, last.routing.weight.mean(dim=-1)))
+        parse = self.network.parse_parts(Parts(last.capsules, last.routing.weight.mean(dim=-1))).turned(turn)
+        parts = parse.parts
         assert parse.percept is not None
         reliable = torch.tensor([reliability(k + 1, self.network.config.points) for k in range(len(points))])
         log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
@@ -191,15 +195,20 @@ def _canonical_order(points: Float64[Tensor, "n 3"], near: Bool[Tensor, "n"]) ->
     center = (points * weight).sum(dim=0) / count
     offset = points - center
     square = torch.where(near, offset.square().sum(dim=1), -1.0)
+    off = square.amax(dim=0).sqrt() * (torch.tensor(OFF_CENTRE, dtype=points.dtype) @ _own_axes(offset, near))
+    key = torch.where(near, (offset - off).square().sum(dim=1), torch.inf)
+    place = torch.div(torch.arange(len(points)) * count, len(points), rounding_mode="floor")
+    return torch.sort(key).indices[place]
+
+
+def _own_axes(offset: Float64[Tensor, "n 3"], near: Bool[Tensor, "n"]) -> Float64[Tensor, "3 3"]:
+    """``own_axes`` of :mod:`geocaps.geometry.sampling`, of the points that are near; from the centroid."""
+    square = torch.where(near, offset.square().sum(dim=1), -1.0)
     first = _unit(offset[square.argmax(dim=0)])
     beside = torch.where(near, square - (offset @ first).square(), -1.0)
     second = offset[beside.argmax(dim=0)]
     second = _unit(second - (second @ first) * first)
-    frame = torch.stack([first, second, torch.linalg.cross(first, second)])
-    off = square.amax(dim=0).sqrt() * (torch.tensor(OFF_CENTRE, dtype=points.dtype) @ frame)
-    key = torch.where(near, (offset - off).square().sum(dim=1), torch.inf)
-    place = torch.div(torch.arange(len(points)) * count, len(points), rounding_mode="floor")
-    return torch.sort(key).indices[place]
+    return torch.stack([first, second, torch.linalg.cross(first, second)])
 
 
 def _unit(vector: Float64[Tensor, "3"]) -> Float64[Tensor, "3"]:

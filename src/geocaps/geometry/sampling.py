@@ -113,6 +113,14 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
     return means[evenly(count, len(means))]
 
 
+def own_axes(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "3 3"]:
+    """Rows: directions that turn with the cloud, from its outermost points; proper, and exact in float64.
+
+    What is computed in this frame sees the same numbers however the cloud is turned.
+    """
+    return _Frame(_columns(points)).axes
+
+
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
     """``count`` indices spread evenly over ``available`` ones."""
     return (np.arange(count) * available) // max(count, 1)

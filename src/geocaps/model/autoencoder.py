@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -42,6 +42,16 @@ class Parse:
             self.probability[index],
             percept,
             None if self.frames is None else self.frames[index],
+        )
+
+    def turned(self, turn: Pose) -> Parse:
+        """The objects as they would be seen if each were turned by ``turn [b]``: poses turn, what is seen stays."""
+        return replace(
+            self,
+            parts=self.parts.placed_at(turn[:, None]),
+            object=self.object.placed_at(turn),
+            candidates=turn[:, None] @ self.candidates,
+            frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
         )
 
 
