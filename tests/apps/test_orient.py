@@ -10,7 +10,7 @@ import torch
 
 import geocaps
 from geocaps.data.synthetic import make_shape
-from geocaps.errors import InvalidInputError
+from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.io import load_points, save_points
 
 
@@ -55,7 +55,7 @@ def test_files_keep_their_meshes_and_bad_ones_are_refused(model: geocaps.Model, 
     for one, seed in zip(found, (2, 3), strict=True):
         np.testing.assert_allclose(load_points(tmp_path / "out" / f"{seed}.ply").points, one.points, atol=1e-5)
     (tmp_path / "chairs" / "bad.ply").write_text("no")
-    with pytest.raises(InvalidInputError, match=r"bad\.ply"):
+    with pytest.raises(FileFormatError, match=r"bad\.ply"):
         geocaps.canonical(tmp_path / "chairs", model, like=chair(1))
 
 

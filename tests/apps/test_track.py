@@ -8,7 +8,7 @@ import pytest
 import geocaps
 from geocaps.apps.track.files import Frames, natural, poses_file
 from geocaps.data.sequences import MOST_SHIFT, MOST_TURN, VANISHED, sequence
-from geocaps.errors import GeocapsError
+from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.evaluation.tracking import measured, summary, symmetries
 from geocaps.geometry.similarity import stack
 
@@ -148,7 +148,7 @@ def test_frames_come_in_natural_order(tmp_path):
 def test_poses_are_written_line_by_line(tmp_path, tracked, suffix):
     path = tmp_path / f"poses{suffix}"
     _, found = tracked
-    with poses_file(path, []) as poses:
+    with poses_file(path) as poses:
         for count, one in enumerate(found, 1):
             poses.write(one, f"frame {count}")
             if suffix != ".txt":
@@ -162,3 +162,9 @@ def test_poses_are_written_line_by_line(tmp_path, tracked, suffix):
         kept = [one for one in found if not one.lost]
         assert [row[0] for row in values] == [one.frame for one in kept]
         assert np.allclose([row[7:] + row[4:7] for row in values], [one.pose.wxyz for one in kept], atol=1e-8)
+
+
+def test_a_reference_of_few_points_is_refused_by_its_name(model):
+    few = np.random.default_rng(0).normal(size=(64, 3)) * [1, 0.5, 0.2]
+    with pytest.raises(InvalidInputError, match="the reference has too few points to be tracked"):
+        geocaps.Tracker(few, model=model)

@@ -94,20 +94,11 @@ class Model:
         for indices in sizes.values():
             for start in range(0, len(indices), _BATCH):
                 group = indices[start : start + _BATCH]
-                parse = self._parse(torch.stack([ready[index].points for index in group]))
+                own, turn = in_own_frame(torch.stack([ready[index].points for index in group]))
+                parse = self.network.parse(own).turned(turn)
                 for row, index in enumerate(group):
                     found[index] = self._encoding(clouds[index], parse, row, ready[index])
         return [found[index] for index in range(len(clouds))]
-
-    def _parse(self, points: Float64[Tensor, "b n 3"]) -> Parse:
-        """What the network sees in each cloud's own frame, turned back.
-
-        Routing amplifies the rounding of float32 where a point lies between two parts. In its own frame a cloud has the
-        same float32 coordinates however it is turned, so the network gives the same numbers.
-        """
-        axes = torch.from_numpy(np.stack([own_axes(cloud) for cloud in points.numpy()]))
-        turn = Pose.from_rotation(axes.mT.float(), axes.new_zeros(len(axes), 3).float())
-        return self.network.parse(points @ axes.mT).turned(turn)
 
     def _encoding(self, cloud: Cloud, batch: Parse, row: int, ready: Prepared) -> Encoding:
         """The result for users, from one object of a parse in the model's frame."""
@@ -133,6 +124,16 @@ class Model:
             ),
             inside=Parsed(self.network, parse, own),
         )
+
+
+def in_own_frame(points: Float64[Tensor, "b n 3"]) -> tuple[Float64[Tensor, "b n 3"], Pose]:
+    """Clouds in frames of their own, and how each ``[b]`` is turned back.
+
+    Routing amplifies the rounding of float32 where a point lies between two parts. In its own frame a cloud has the
+    same float32 coordinates however it is turned, so the network gives the same numbers.
+    """
+    axes = torch.from_numpy(np.stack([own_axes(cloud) for cloud in points.numpy()]))
+    return points @ axes.mT, Pose.from_rotation(axes.mT.float(), torch.zeros(len(axes), 3))
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Model:

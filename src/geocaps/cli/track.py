@@ -45,15 +45,16 @@ def track(
 
     from geocaps.apps.encode import load
     from geocaps.apps.track import Tracker
-    from geocaps.apps.track.files import Frames, poses_file
+    from geocaps.apps.track.files import SUFFIXES, Frames, poses_file
     from geocaps.apps.track.picture import MOST_DRAWN, picture
     from geocaps.geometry.sampling import evenly
     from geocaps.io.save import check_target, write_whole
 
     if not 1 <= len(sources) <= 2:
         raise UsageError(f"track takes a reference and frames, or frames alone, not {len(sources)} names")
-    if png is not None:
-        check_target(png, (".png",), inputs=sources)
+    for target, suffixes in ((out, SUFFIXES), (png, (".png",))):
+        if target is not None:
+            check_target(target, suffixes, inputs=sources)
     frames = Frames(sources[-1])
     tracker = Tracker(
         sources[0] if len(sources) == 2 else None, model=load(weights), viewer=None if viewer_unknown else viewer
@@ -63,7 +64,7 @@ def track(
     lost: list[dict[str, Any]] = []
     confidence = 0.0
     started = time.perf_counter()
-    with nullcontext() if out is None else poses_file(out, sources) as poses, output.progress_bar("frames") as advance:
+    with nullcontext() if out is None else poses_file(out) as poses, output.progress_bar("frames") as advance:
         for index, (name, frame) in enumerate(zip(frames.names, frames, strict=True)):
             found = tracker.update(frame)
             if poses is not None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from geocaps import datasets
-from geocaps.apps.encode import Model
+from geocaps.apps.encode import Model, in_own_frame
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
@@ -61,14 +61,16 @@ class VotingStep:
 
 
 @torch.no_grad()
-def routing_steps(network: GeometricCapsuleAutoencoder, points: Float[Tensor, "n 3"]) -> list[RoutingStep]:
+def routing_steps(network: GeometricCapsuleAutoencoder, points: Float64[Tensor, "n 3"]) -> list[RoutingStep]:
     """Iterations 0 … T: where parts start, then decode → route → encode. The last is what ``encode`` returns."""
     layer = network.parts
-    start = layer.initial(points[None])
-    batch, steps = points[None].to(start.feature), []
-    for state in layer.iterate(batch, start):
-        labels, surfaces = _explained(layer, batch, state.capsules)
-        steps.append(RoutingStep(state.capsules[0], labels[0], surfaces[0]))
+    own, turn = in_own_frame(points[None])
+    start = layer.initial(own)
+    given, steps = points[None].to(start.feature), []
+    for state in layer.iterate(own.to(start.feature), start):
+        capsules = state.capsules.placed_at(turn[:, None])
+        labels, surfaces = _explained(layer, given, capsules)
+        steps.append(RoutingStep(capsules[0], labels[0], surfaces[0]))
     return steps
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.io import is_supported
-from geocaps.io.save import check_target
 from geocaps.io.tables import read_arrays
 
 if TYPE_CHECKING:
@@ -103,9 +102,8 @@ class Poses:
 
 
 @contextmanager
-def poses_file(path: Path, inputs: Sequence[str]) -> Iterator[Poses]:
-    """Opens a new file of poses; its suffix says the format."""
-    check_target(path, SUFFIXES, inputs=inputs)
+def poses_file(path: Path) -> Iterator[Poses]:
+    """Opens a new file of poses; its suffix, one of ``SUFFIXES``, says the format."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             yield Poses(file, path.suffix.lower())

@@ -73,6 +73,12 @@ def parsed(source: Source, model: Model) -> Reference:
     tensor = torch.from_numpy(local)
     for view, direction in enumerate(directions):
         shown[view, visible_from(tensor, torch.from_numpy(direction), _DISTANCE)[1].numpy()] = True
+    least, needed = int(shown.sum(axis=1).min()), model.config.parts.parts
+    if least < needed:
+        raise InvalidInputError(
+            f"{cloud.name} has too few points to be tracked: {least} of its {len(local)} are seen from one side, and at "
+            f"least {needed} are needed"
+        )
     ready = prepare(local)
     return Reference(
         center=center,
