@@ -76,8 +76,8 @@ def parsed(source: Source, model: Model) -> Reference:
     least, needed = int(shown.sum(axis=1).min()), model.config.parts.parts
     if least < needed:
         raise InvalidInputError(
-            f"{cloud.name} has too few points to be tracked: {least} of its {len(local)} are seen from one side, and at "
-            f"least {needed} are needed"
+            f"{cloud.name} has too few points to be tracked: {least} of its {len(local)} are seen from one side, and "
+            f"at least {needed} are needed"
         )
     ready = prepare(local)
     return Reference(
