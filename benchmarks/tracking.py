@@ -104,9 +104,30 @@ def times(seconds: np.ndarray) -> dict[str, float]:
 # ── methods: each is given a sequence and returns the function that takes its frames one by one ───────────────────────
 
 
-def tracker(made: Sequence, **options: Any) -> Callable[[np.ndarray], np.ndarray]:
-    track = Tracker(made.reference, model=shipped(), **options)
+def tracker(made: Sequence, kind: type[Tracker] = Tracker) -> Callable[[np.ndarray], np.ndarray]:
+    track = kind(made.reference, model=shipped())
     return lambda frame: track.update(frame).pose.matrix()
+
+
+class Unrecognising(Tracker):
+    """Finds the object once; after that it only follows."""
+
+    def _must_recognise(self, tracks: Any) -> bool:
+        return not tracks
+
+
+class Forgetful(Tracker):
+    """All parts that face the viewer count the same, whether they were hidden a moment ago or not."""
+
+    def _weight(self) -> np.ndarray:
+        return np.ones(len(self._visible))
+
+
+class Motionless(Tracker):
+    """Expects the object where it was last."""
+
+    def _predicted(self, track: Any) -> Similarity:
+        return track.pose
 
 
 @functools.cache
@@ -221,6 +242,9 @@ def rigid_inverse(matrix: np.ndarray) -> np.ndarray:
 
 METHODS: dict[str, Any] = {
     "geocaps": tracker,
+    "without recognition": functools.partial(tracker, kind=Unrecognising),
+    "without memory of hidden parts": functools.partial(tracker, kind=Forgetful),
+    "without motion": functools.partial(tracker, kind=Motionless),
     "icp frames": icp_frames,
     "icp": icp_reference,
     "gicp": functools.partial(gicp_reference, kind="GICP"),

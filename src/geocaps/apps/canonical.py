@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float64
@@ -44,6 +44,9 @@ class Canonical:
     """Mesh that the points were drawn from, as it came."""
     dropped: int = 0
     """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
+    oriented_by: str = "capsule"
+    """What its orientation comes from: its capsule; with ``like`` the example; with ``up`` its own support (stability),
+    or that of its kind as well."""
 
     @property
     def points(self) -> Float64[np.ndarray, "n 3"]:
@@ -95,6 +98,7 @@ def canonical(
     suffix: str = ".ply",
     png: str | os.PathLike[str] | None = None,
     like: Source | Encoding | None = None,
+    up: str | None = None,
     drop_invalid: bool = False,
 ) -> list[Canonical]:
     """Brings objects to their canonical poses: files, folders, clouds, trimeshes, encodings, or several of these.
@@ -102,39 +106,62 @@ def canonical(
     One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
     ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
     ``encode``; :func:`canonical_each` skips it. Without a ``model`` the shipped weights are used. ``like`` is an object
-    that stands as all should: the others, of its kind, are turned as it is. ``drop_invalid`` leaves out points that are
-    NaN or infinite, which are refused otherwise.
+    that stands as all should: the others, of its kind, are turned as it is. ``up`` (x, y or z) is the axis that they
+    stand along, each by what would support it, and by how similar ones among them stand. ``drop_invalid`` leaves out
+    points that are NaN or infinite, which are refused otherwise.
     """
     jobs = find_jobs(sources, None if out is None else Path(out), suffix)
     if png is not None:
         check_target(Path(png), (".png",))
     model = model or load()
-    if like is None:
+    if like is not None and not isinstance(like, Encoding):
+        like = model.encode(like, drop_invalid=drop_invalid)
+    turning = turning_by(like, up)
+    if turning is None:
         found = [saved(_one(job, model, drop_invalid), job) for job in jobs]
     else:
-        example = like if isinstance(like, Encoding) else model.encode(like, drop_invalid=drop_invalid)
-        described = [Described.of(encoded(job, model, drop_invalid)) for job in jobs]
-        oriented = oriented_like(Described.of(example), described)
+        described = [turning.describe(encoded(job, model, drop_invalid)) for job in jobs]
+        oriented = turning.orient(described)
         found = [saved(_as_oriented(one, drop_invalid, job), job) for one, job in zip(oriented, jobs, strict=True)]
     if png is not None:
         write_whole(Path(png), picture([one.thumbnail() for one in found]))
     return found
 
 
+class Turning(NamedTuple):
+    """A way to turn all objects together: what is needed of each, and the orientations that follow."""
+
+    describe: Callable[[Encoding], Any]
+    orient: Callable[[list[Any]], list[Oriented]]
+
+
+def turning_by(like: Encoding | None, up: str | None) -> Turning | None:
+    """As an example is, or upright; None where every object keeps its canonical pose."""
+    if up is None:
+        return None if like is None else Turning(Described.of, partial(oriented_like, Described.of(like)))
+    from geocaps.apps.upright import Standing, check_axis, stood_up
+
+    check_axis(up)
+    if like is not None:
+        raise UsageError("an example says how the objects stand: give like or up, not both")
+    return Turning(Standing.of, partial(stood_up, axis=up))
+
+
 def canonical_each(
-    jobs: Iterable[Job], model: Model, *, like: Encoding | None = None, drop_invalid: bool = False
+    jobs: Iterable[Job], model: Model, *, turning: Turning | None = None, drop_invalid: bool = False
 ) -> Iterator[Canonical | Skipped]:
     """Results one at a time, for any number of objects, each saved where its job says; a bad one gives its reason.
 
-    With ``like`` all objects are encoded first, as they are compared with each other, and read again for their results.
+    With ``turning`` all objects are encoded first, as they are compared with each other, and read again for their
+    results.
     """
-    if like is None:
+    if turning is None:
         yield from each_saved(jobs, lambda job: _one(job, model, drop_invalid))
         return
     jobs = list(jobs)
-    described = [_tried(job, lambda job: Described.of(encoded(job, model, drop_invalid))) for job in jobs]
-    objects = [one for one in described if isinstance(one, Described)]
-    oriented = iter(oriented_like(Described.of(like), objects) if objects else ())
+    described = [_tried(job, lambda job: turning.describe(encoded(job, model, drop_invalid))) for job in jobs]
+    objects = [one for one in described if not isinstance(one, Skipped)]
+    oriented = iter(turning.orient(objects) if objects else ())
     for job, one in zip(jobs, described, strict=True):
         if isinstance(one, Skipped):
             yield one
@@ -170,7 +197,7 @@ def _tried(job: Job, work: Callable[[Job], Result]) -> Result | Skipped:
 def _as_oriented(found: Oriented, drop_invalid: bool, job: Job) -> Canonical:
     source = job.source
     cloud = source.cloud if isinstance(source, Encoding) else as_cloud(source, 0, job.name, drop_invalid=drop_invalid)
-    return _canonical(job, cloud, found.pose, found.confidence, ())
+    return replace(_canonical(job, cloud, found.pose, found.confidence, ()), oriented_by=found.by)
 
 
 def picture(objects: Sequence[Canonical]) -> bytes:

@@ -41,10 +41,11 @@ class Described:
 
 @dataclass(frozen=True)
 class Oriented:
-    """``T_world_object`` of an object whose own frame is the example's orientation, and how far to trust it."""
+    """``T_world_object`` of an object that is turned as asked, how far to trust it, and what it was turned by."""
 
     pose: Similarity
     confidence: float
+    by: str = "example"
 
 
 def oriented_like(example: Described, objects: Sequence[Described]) -> list[Oriented]:

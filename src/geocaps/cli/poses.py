@@ -93,6 +93,7 @@ def canonical(
     suffix: str = ".ply",
     png: OutFile = None,
     like: OutFile = None,
+    up: str | None = None,
     weights: Weights = None,
     drop_invalid: DropInvalid = False,
     json: Json = False,
@@ -111,8 +112,10 @@ def canonical(
         png: Where to write a picture: as given above, canonical below.
         like: Object that stands as all should: the others, of its kind, are turned as it is. The confidence is then
             the share of the similar objects that say so.
+        up: Axis that the objects stand along: x, y or z. Each is stood on what would support it, and as similar ones
+            among them stand; the confidence is then that of the direction that is up.
     """
-    from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture
+    from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture, turning_by
     from geocaps.apps.encode import load
     from geocaps.geometry.sampling import evenly
     from geocaps.io.save import check_target, write_whole
@@ -125,11 +128,11 @@ def canonical(
     skipped: list[dict[str, Any]] = []
     thumbnails = []
     model = load(weights)
-    example = None if like is None else model.encode(like, drop_invalid=drop_invalid)
-    results = canonical_each(jobs, model, like=example, drop_invalid=drop_invalid)
+    turning = turning_by(None if like is None else model.encode(like, drop_invalid=drop_invalid), up)
+    results = canonical_each(jobs, model, turning=turning, drop_invalid=drop_invalid)
     for index, found in output.worked("canonical poses", jobs, results, skipped):
         record = {"file": found.name, "points": len(found.given)}
-        record |= output.record(found, "dropped", "pose", "confidence", "ambiguous")
+        record |= output.record(found, "dropped", "pose", "confidence", "ambiguous", "oriented_by")
         others = [output.record(one, "pose", "probability") for one in found.alternatives]
         objects.append({**record, "alternatives": others, "out": jobs[index].target})
         if index in drawn:
