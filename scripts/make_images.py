@@ -56,7 +56,7 @@ def parts(model: geocaps.Model, chair: Shape) -> Grid:
 def routing(model: geocaps.Model, chair: Shape) -> Grid:
     """Algorithm 1: parts start at farthest points and settle, iteration by iteration."""
     points = in_model_frame(model, sampled(chair))
-    steps = routing_steps(model.network, points)
+    steps = routing_steps(model.network, points.double())
     colors = part_colors(len(steps[0].surfaces))
     grid = Grid(2, len(steps))
     triangles = model.encode(points).reconstruct("parts").triangles

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from geocaps.cli import output
-from geocaps.cli.output import DropInvalid, Flag, Json, OutFile, OutFolder, Weights
+from geocaps.cli.output import DropInvalid, Flag, Json, OutFile, OutFolder, Text, Weights
 from geocaps.errors import InvalidInputError, UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def canonical(
     suffix: str = ".ply",
     png: OutFile = None,
     like: OutFile = None,
-    up: str | None = None,
+    up: Text = None,
     weights: Weights = None,
     drop_invalid: DropInvalid = False,
     json: Json = False,
