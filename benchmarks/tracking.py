@@ -23,12 +23,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 import geocaps
-from geocaps.apps.track import Tracker
+from geocaps.apps.track import Tracker, votes
 from geocaps.atomic import written_whole
 from geocaps.data import load as load_data
 from geocaps.data.sequences import Sequence, sequence, sequence_of
@@ -116,11 +117,12 @@ class Unrecognising(Tracker):
         return not tracks
 
 
-class Forgetful(Tracker):
-    """All parts that face the viewer count the same, whether they were hidden a moment ago or not."""
+class Wholesale(Tracker):
+    """Points speak for the whole alone: a part that lies off its place counts as much as the others."""
 
-    def _weight(self) -> np.ndarray:
-        return np.ones(len(self._visible))
+    def update(self, frame: Any) -> Any:
+        with mock.patch.object(votes, "_agreement", lambda parts, part, *_: np.ones(part.shape)):
+            return super().update(frame)
 
 
 class Motionless(Tracker):
@@ -243,7 +245,7 @@ def rigid_inverse(matrix: np.ndarray) -> np.ndarray:
 METHODS: dict[str, Any] = {
     "geocaps": tracker,
     "without recognition": functools.partial(tracker, kind=Unrecognising),
-    "without memory of hidden parts": functools.partial(tracker, kind=Forgetful),
+    "without votes of parts": functools.partial(tracker, kind=Wholesale),
     "without motion": functools.partial(tracker, kind=Motionless),
     "icp frames": icp_frames,
     "icp": icp_reference,

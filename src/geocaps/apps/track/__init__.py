@@ -111,7 +111,7 @@ class Tracker:
         self._last = Similarity.identity() if pose is None else pose
         self._frame = -1
         self._missed = 1 if pose is None else 0
-        self._visible = np.ones(self._model.config.parts.parts)
+        self._parts = self._model.config.parts.parts
         self._usual = 0.0
         self._recognised_at = 0
 
@@ -146,7 +146,6 @@ class Tracker:
         self._tracks = tracks
         self._missed = 0
         seen = self._reference.share_of_parts(seen_points(self._reference, best.pose, view))
-        self._visible = seen
         chance = np.exp(-_SHARPNESS * (np.array([one.cost for one in tracks]) - best.cost))
         self._usual = max(best.on, _MEMORY * self._usual + (1 - _MEMORY) * best.on)
         self._last = self._users(best.pose)
@@ -176,7 +175,7 @@ class Tracker:
         # The best one also from where it was: motions change.
         starts = concatenate([expected, stack([self._tracks[0].pose])])
         prior = concatenate([expected, expected[:1]])
-        poses = led(self._reference, starts, view, _REACHES, self._weight(), prior)
+        poses = led(self._reference, starts, view, _REACHES, prior)
         said = explain(self._reference, poses, view)
         chosen = list(range(len(self._tracks)))
         if said.cost[-1] < said.cost[0]:
@@ -184,10 +183,6 @@ class Tracker:
         return _different(
             [_moved_on(track, poses[index], said, index) for track, index in zip(self._tracks, chosen, strict=True)]
         )
-
-    def _weight(self) -> Float64[np.ndarray, "j"]:
-        """What a part counts whose surface should face the viewer: little where it was hidden a moment ago."""
-        return 0.2 + 0.8 * (self._visible > 0.05)
 
     def _predicted(self, track: _Track) -> Similarity:
         return Similarity(track.turn @ track.pose.rotation, track.pose.translation + track.shift)
@@ -238,7 +233,7 @@ class Tracker:
         ]
         if self._tracks:
             self._last = self._users(self._tracks[0].pose)
-        return Tracked(self._last, 0.0, np.zeros(len(self._visible)), True, reason, self._frame)
+        return Tracked(self._last, 0.0, np.zeros(self._parts), True, reason, self._frame)
 
     # ── a reference that the first frames build ───────────────────────────────────────────────────────────────────
 
@@ -247,7 +242,7 @@ class Tracker:
         self._parse(cloud.points)
         self._tracks = [_still(self._working(Similarity.identity()))]
         self._missed = 0
-        return Tracked(self._last, 1.0, np.ones(len(self._visible)), False, "", self._frame)
+        return Tracked(self._last, 1.0, np.ones(self._parts), False, "", self._frame)
 
     def _build(self, cloud: Cloud) -> None:
         """Adds what a frame shows that the reference does not have yet."""

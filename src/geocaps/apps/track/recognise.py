@@ -32,12 +32,11 @@ def recognised(reference: Reference, view: View, model: Model, most: int) -> Sim
     few, some = replace(reference, probes=reference.probes[::4]), replace(view, chosen=view.chosen[::4])
     cost = explain(few, poses, some, by_table=True).cost
     poses = poses[distinct(poses, np.argsort(cost, kind="stable"), _COARSE, *_APART)]
-    weight = np.ones(reference.parts)
     fewer, part = replace(reference, probes=reference.probes[::2]), replace(view, chosen=view.chosen[::2])
-    poses = led(fewer, poses, part, _REACHES[0], weight)
+    poses = led(fewer, poses, part, _REACHES[0])
     cost = explain(fewer, poses, part).cost
     poses = poses[distinct(poses, np.argsort(cost, kind="stable"), _FINE, *_APART)]
-    poses = led(reference, poses, view, _REACHES[1], weight)
+    poses = led(reference, poses, view, _REACHES[1])
     cost = explain(reference, poses, view).cost
     return poses[distinct(poses, np.argsort(cost, kind="stable"), most, *_APART)]
 

@@ -114,14 +114,12 @@ def led(
     poses: Similarity,
     view: View,
     reaches: Float[np.ndarray, "steps"],
-    weight: Float64[np.ndarray, "j"],
     prior: Similarity | None = None,
 ) -> Similarity:
     """Poses led on by the votes of the parts, one Gauss-Newton step for each reach.
 
     Each point of the frame speaks for the part that it lies on, each visible point of the reference for its own; a part
-    counts as much as its ``weight``, and less the more its points disagree with the whole. ``prior`` are poses ``[h]``
-    that count as a few points do.
+    counts less the more its points disagree with the whole. ``prior`` are poses ``[h]`` that count as a few points do.
     """
     cloud, probes = reference.cloud, reference.probes
     for step, reach in enumerate(reaches):
@@ -142,7 +140,7 @@ def led(
         part = np.concatenate(
             [reference.labels[partner], np.broadcast_to(reference.labels[probes], back.shape)], axis=1
         )
-        trust = np.concatenate([np.ones(partner.shape), should * weight[reference.labels[probes]]], axis=1)
+        trust = np.concatenate([np.ones(partner.shape), should], axis=1)
         say = np.clip(1 - (gap**2).sum(axis=-1) / reach**2, 0, None) ** 2 * trust
         say *= _agreement(reference.parts, part, np.abs((gap * normal).sum(axis=-1)), say, cloud.spacing)
         poses = _moved(poses, mine, gap, normal, say, prior)
