@@ -214,7 +214,7 @@ def picture(objects: Sequence[Canonical]) -> bytes:
     grid = Grid(2 * -(-len(shown) // columns), columns)
     for index, one in enumerate(shown):
         row, column = divmod(index, columns)
-        draw_points(grid.panel(2 * row, column, Path(one.name).stem[:22]), one.given)
+        draw_points(grid.panel(2 * row, column, Path(one.name).stem), one.given)
         draw_points(grid.panel(2 * row + 1, column, "canonical ?" if one.ambiguous else "canonical"), one.points)
     return grid.png()
 
