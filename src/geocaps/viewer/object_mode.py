@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 
 from geocaps.geometry.se3 import Pose
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, table
+from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, file_of, table
 from geocaps.viewer.session import DIRECTIONS, UPRIGHT, Angles, ObjectSession, Picture, VotingStep
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ObjectMode(Mode):
     """Input on the left, canonical on the right. Handlers read the controls, change the session and draw."""
 
     group = "/object"
+    explained = "drag the sliders: the object turns, and its canonical view, found anew each time, stands still."
 
     def __init__(self, page: Page, cloud: ShownCloud, generator: torch.Generator) -> None:
         super().__init__(page)
@@ -230,6 +232,14 @@ class ObjectMode(Mode):
 
     def record(self) -> dict[str, Any]:
         return self.session.now.record()
+
+    def code(self) -> str:
+        file, remark = file_of(self.session.still.cloud.name)
+        return (
+            f"{remark}geocaps parts {shlex.quote(file)} --out parts.ply\n\n"
+            f"import geocaps\ncapsule = geocaps.load().encode({file!r})\n"
+            "print(capsule.pose.matrix(), capsule.confidence)"
+        )
 
 
 def viewpoint_frames(viewpoints: Pose) -> Pose:
