@@ -11,7 +11,7 @@ import html
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -89,7 +89,7 @@ class Grid:
         figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
         figure.figimage(canvas)
 
-        def write(x: float, y: float, text: str, size: int, **style: object) -> None:
+        def write(x: float, y: float, text: str, size: int, **style: Any) -> None:
             figure.text(x / width, 1 - y / height, text, fontsize=size, va="center", **style)
 
         for (row, column), (title, color) in self._titles.items():

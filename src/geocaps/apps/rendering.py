@@ -68,7 +68,8 @@ class Scene:
             screen = _Screen((low + high) / 2, side * (1 - 2 * _MARGIN) / (extent or self.extent()), side)
             canvas *= 1 - _SHADOW * self._shadow(screen)[..., None]
             depth = np.full(side * side, -np.inf)
-            for one in (*self._sheets, *self._discs):
+            painted: list[_Sheets | _Discs] = [*self._sheets, *self._discs]
+            for one in painted:
                 one.paint(screen, depth, canvas.reshape(-1, 3))
             canvas *= _edges(depth.reshape(side, side))[..., None]
         return canvas.reshape(pixels, _FINER, pixels, _FINER, 3).mean(axis=(1, 3)).clip(0, 1)
