@@ -29,6 +29,7 @@ _TURNED_OBJECTS = 3
 _ANGLES = 50
 _NEAREST = 10
 _SHOWN = 1024
+_CELL = 0.01
 _STREAM = 50
 _SAME, _CLASS, _OTHER = "#117733", "#4477aa", "#cc3311"
 
@@ -221,4 +222,8 @@ def _superimpose(panel: Scene, clouds: Float[np.ndarray, "k n 3"], colored_by: F
     height = colored_by[..., 1].flatten().numpy()
     span = max(float(height.max() - height.min()), 1e-9)
     colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
-    draw_points(panel, clouds.reshape(-1, 3), colors)
+    points = clouds.reshape(-1, 3)
+    # Of points that lie in one place one is drawn: the discs are as large as points are apart.
+    cells = np.rint(points / (_CELL * np.abs(points).max()))
+    kept = np.unique(cells, axis=0, return_index=True)[1]
+    draw_points(panel, points[kept], colors[kept])
