@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,19 @@ def test_the_picture_grows_to_rows_of_eight_and_stops(model, monkeypatch):
     assert sizes[2] == sizes[3]
     with pytest.raises(InvalidInputError, match="no object"):
         picture([])
+
+
+def test_the_axis_that_is_up_points_up_in_the_picture(model):
+    """A long thing along z, as --up z leaves it: it is high in the picture if that axis is up, wide if another is."""
+    rod = np.random.default_rng(0).normal(size=(400, 3)) * [0.05, 0.05, 1.0]
+    one = replace(geocaps.canonical(rod, model)[0], pose=geocaps.Similarity.identity())
+    heights = {}
+    for up in ("x", "y", "z"):
+        image = np.asarray(Image.open(io.BytesIO(picture([one], up))).convert("L"))
+        rows, columns = np.nonzero(image[image.shape[0] // 2 + 30 :] < 150)
+        heights[up] = np.ptp(rows) / np.ptp(columns)
+    assert heights["z"] > 2 > heights["y"]
+    assert heights["z"] > 2 > heights["x"]
 
 
 # ── notebooks ─────────────────────────────────────────────────────────────────────────────────────────────────────────

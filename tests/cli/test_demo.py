@@ -29,12 +29,18 @@ def test_demo_measures_and_writes(weights, tmp_path, capsys):
     assert "data:image/png;base64," in page
     assert "geocaps align" in page
     header = re.findall(r"<th>([^<]*)</th>", page)
-    assert header[-2:] == ["top-1", "1-NN class"]
-    assert "The last two columns are retrieval" in page
+    assert header[-3:] == ["top-1", "1-NN class", "top-1, crop"]
+    assert "The last three columns are retrieval" in page
     capsules, *others = re.findall(r"<tr><td>.*?</tr>", page)
-    shown = [f"{100 * methods['capsules, each cloud alone'][name]:.1f} %" for name in ("top1", "nn1")]
-    assert re.findall(r"<td>([^<]*)</td>", capsules)[-2:] == shown
-    assert all(re.findall(r"<td>([^<]*)</td>", row)[-2:] == ["–", "–"] for row in others)
+    shown = [f"{100 * methods['capsules, each cloud alone'][name]:.1f} %" for name in ("top1", "nn1", "top1_crop")]
+    assert re.findall(r"<td>([^<]*)</td>", capsules)[-3:] == shown
+    assert all(re.findall(r"<td>([^<]*)</td>", row)[-3:] == ["–", "–", "–"] for row in others)
+    parsed, posed, aligned, found, wrote = result["story"]
+    assert parsed.startswith("parsed 23 objects into 32 parts")
+    assert f" {round(15 * methods['capsules, each cloud alone']['within_15'])} of 15 turned" in posed
+    assert f" {round(15 * methods['geocaps align, both clouds']['within_15'])} of 15 pairs" in aligned
+    assert f" {round(23 * methods['capsules, each cloud alone']['top1_crop'])} of 23 objects" in found
+    assert wrote == f"wrote {out / 'demo.png'} and {out / 'demo.html'}"
 
 
 def test_demo_refuses_a_wrong_call(weights, tmp_path, capsys):

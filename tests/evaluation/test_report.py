@@ -61,7 +61,7 @@ def test_a_point_is_drawn_upright():
     points = np.zeros((50, 3), dtype=np.float32)
     points[:, 1] = np.linspace(0, 1, 50)
     colors = np.stack([np.linspace(0, 1, 50), np.zeros(50), np.zeros(50)], axis=1)
-    draw_points(grid.panel(0, 0), points, colors, size=20.0)
+    draw_points(grid.panel(0, 0), points, colors)
     picture = pixels(grid.png()).astype(int)
     red = np.argwhere((picture[..., 0] > 200) & (picture[..., 1] < 60))
     black = np.argwhere(picture.max(axis=2) < 60)

@@ -218,12 +218,15 @@ def test_two_clouds_are_aligned(person):
     person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
     person.press("Align")
     person.wait(lambda state: state["mode"] == "Align")
+    assert "choose two clouds" in person.page.locator("#geocaps-mode").text_content()
+    assert person.page.get_by_label("B (blue)", exact=True).input_value() == "chair 2"  # another than the first object
     person.choose("B (blue)", "table 2")
     person.press("Align A to B")
     found = person.wait(lambda state: state["alignment"] is not None)["alignment"]
     assert found["residual"] < 0.2 * found["residual_before"]
     assert found["ways"] > 1
     assert person.page.get_by_text("residual after").is_visible()
+    assert "geocaps.align('table_2.ply', 'table_2.ply')" in person.server.code.content.replace("&#x27;", "'")
     still, moved = person.sent("/align/before_a"), person.sent("/align/after_a")
     before, after = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(before) >= 2, "orange and blue"

@@ -91,6 +91,14 @@ def test_names_are_text_and_never_markup():
         assert "&lt;script" in piece
 
 
+def test_a_cloud_without_a_file_is_saved_first():
+    assert mode.file_of("scan.ply") == ("scan.ply", "")
+    name, remark = mode.file_of("furniture: armchair (1)")
+    assert name == "furniture_armchair_1.ply"
+    assert remark.startswith("# furniture: armchair (1): save its points as")
+    assert "<script>" not in mode.code_panel("<script>")
+
+
 def test_bars_show_sign_and_size():
     piece = mode.bars([0.5, -1.0, 0.0], part=2)
     assert piece.count("geocaps-bar") == 3

@@ -15,6 +15,14 @@ from geocaps.viewer.object_mode import viewpoint_frames
 from geocaps.viewer.session import UPRIGHT, ObjectSession, Principal
 
 
+def test_the_canonical_view_stands_as_the_object_did_when_it_was_opened(session):
+    opened = session.picture()
+    seen = session.canonical_view(opened)
+    np.testing.assert_allclose(np.ptp(seen.points, axis=0), np.ptp(opened.points, axis=0), atol=1e-4)
+    session.turn_to((90.0, 20.0, 10.0))
+    np.testing.assert_allclose(session.canonical_view(session.picture()).points, seen.points, atol=0.02)
+
+
 def test_a_turned_object_stands_still_in_the_canonical_view(session):
     before = session.picture()
     assert len(set(before.labels.tolist())) > 4

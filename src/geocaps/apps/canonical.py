@@ -124,7 +124,7 @@ def canonical(
         oriented = turning.orient(described)
         found = [saved(_as_oriented(one, drop_invalid, job), job) for one, job in zip(oriented, jobs, strict=True)]
     if png is not None:
-        write_whole(Path(png), picture([one.thumbnail() for one in found]))
+        write_whole(Path(png), picture([one.thumbnail() for one in found], up or "y"))
     return found
 
 
@@ -200,22 +200,29 @@ def _as_oriented(found: Oriented, drop_invalid: bool, job: Job) -> Canonical:
     return replace(_canonical(job, cloud, found.pose, found.confidence, ()), oriented_by=found.by)
 
 
-def picture(objects: Sequence[Canonical]) -> bytes:
+def picture(objects: Sequence[Canonical], up: str = "y") -> bytes:
     """PNG: the objects as given, and below each its canonical pose; ``?`` marks those that are ambiguous.
 
-    Of more than 64 objects it shows 64, spread evenly.
+    Of more than 64 objects it shows 64, spread evenly. ``up`` is the axis of the canonical poses that points up in the
+    picture: that of ``--up``, else y, which is up in most collections.
     """
     from geocaps.apps.drawing import Grid, draw_points
 
     if not objects:
         raise InvalidInputError("there is no object to draw")
+    # The next two axes in turn: a rotation, nothing is mirrored.
+    along = np.roll(np.arange(3), 1 - "xyz".index(up))
+
+    def stood(one: Canonical) -> Float64[np.ndarray, "n 3"]:
+        return one.points[:, along]
+
     shown = [objects[index] for index in evenly(min(len(objects), MOST_DRAWN), len(objects))]
     columns = min(len(shown), _COLUMNS)
     grid = Grid(2 * -(-len(shown) // columns), columns)
     for index, one in enumerate(shown):
         row, column = divmod(index, columns)
-        draw_points(grid.panel(2 * row, column, Path(one.name).stem[:22]), one.given)
-        draw_points(grid.panel(2 * row + 1, column, "canonical ?" if one.ambiguous else "canonical"), one.points)
+        draw_points(grid.panel(2 * row, column, Path(one.name).stem), one.given)
+        draw_points(grid.panel(2 * row + 1, column, "canonical ?" if one.ambiguous else "canonical"), stood(one))
     return grid.png()
 
 

@@ -55,12 +55,19 @@ class Completion:
 
     def png(self) -> bytes:
         """Draws the cloud as given beside the whole object."""
-        from geocaps.apps.drawing import Grid, draw_points
+        from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points
 
-        grid = Grid(1, 2)
-        for column, (title, points) in enumerate((("as given", self.given), ("whole", self.points))):
-            shown = evenly(min(len(points), _DRAWN), len(points))
-            draw_points(grid.panel(0, column, title), points[shown])
+        given, whole = (one[evenly(min(len(one), _DRAWN), len(one))] for one in (self.given, self.points))
+        grid = Grid(1, 3, panel=400, same_scale=True)
+        draw_points(grid.panel(0, 0, f"{Path(self.name).name}, as given"), given, ORANGE)
+        draw_points(grid.panel(0, 1, "the whole object, as its capsule decodes it"), whole)
+        both = grid.panel(0, 2, "both")
+        draw_points(both, whole, pale=True)
+        draw_points(both, given, ORANGE)
+        grid.caption(
+            f"Radius of the whole object: {self.radius:.3g}, in the file's units. Confidence {self.confidence:.2f}.",
+            {"given": ORANGE, "decoded": BLUE},
+        )
         return grid.png()
 
     def save_png(self, path: str | os.PathLike[str]) -> None:

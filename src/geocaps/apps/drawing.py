@@ -1,54 +1,118 @@
-"""Pictures of points and surfaces, and how results look in a notebook. No pyplot: no global state, no display."""
+"""Figures of rendered objects with names, captions and legends, and how results look in a notebook.
+
+What is in a panel is drawn by ``rendering``; matplotlib sets the text. No pyplot: no global state, no display.
+"""
 
 from __future__ import annotations
 
 import base64
+import colorsys
 import html
 import io
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+from matplotlib.patches import Rectangle
 
+from geocaps.apps.rendering import Scene
 from geocaps.geometry.sampling import evenly
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
     from geocaps.apps.encoding import Encoding, Encodings
 
-_PANEL_INCHES, _DPI = 1.9, 100
+Color = Sequence[float]
+
+_PANEL, _DPI = 240, 100
+_TITLE, _HEADING, _LINE = 26, 34, 22  # heights of text, in pixels
+_TITLE_SIZE, _HEADING_SIZE, _CAPTION_SIZE = 10, 12, 10
+_LEFT, _LETTER = 14.0, 8.2  # where captions begin, and pixels that a letter takes
 _THUMBNAILS, _THUMBNAIL_POINTS = 12, 1024
-_COLOR_A, _COLOR_B = (0.85, 0.35, 0.15), (0.25, 0.45, 0.7)
-_LIGHT = np.array([0.4, -0.7, 0.6]) / np.linalg.norm([0.4, -0.7, 0.6])
-_NEUTRAL = "#4477aa"
-_GREYS = (14, 15)  # of tab20: left to stray points
-_PALETTE = [colormaps["tab20"](index)[:3] for index in range(20) if index not in _GREYS] + [
-    colormaps["tab20b"](4 * (index % 5) + index // 5)[:3] for index in range(20)
-]
+_HUE, _NEXT_HUE = 0.58, 0.618034  # the golden section: hues of neighbours lie far apart
+_TONES = ((0.52, 0.70), (0.68, 0.62), (0.41, 0.55))  # lightness and saturation, in turn
+_PALE = 0.45  # how much of its colour a pale point keeps
+BLUE, ORANGE = (0.27, 0.47, 0.70), (0.88, 0.45, 0.16)
 STRAY_COLOR = (0.6, 0.6, 0.6)
 
 
 class Grid:
-    """A figure of rows × columns panels, each of one object seen upright (the data's y axis points up)."""
+    """A figure of rows × columns square panels, each of one scene seen upright (the data's y axis points up).
 
-    def __init__(self, rows: int, columns: int) -> None:
-        self.figure = Figure(figsize=(columns * _PANEL_INCHES, rows * _PANEL_INCHES + 0.2), dpi=_DPI)
-        self.figure.subplots_adjust(left=0, right=1, bottom=0, top=0.94, wspace=0, hspace=0.12)
-        self._shape = (rows, columns)
+    A row may have a heading, the whole a caption and a legend. With ``same_scale`` all objects of a row are shown at
+    one scale.
+    """
 
-    def panel(self, row: int, column: int, title: str = "", color: str = "black") -> Any:
-        axes = self.figure.add_subplot(*self._shape, row * self._shape[1] + column + 1, projection="3d")
-        axes.set_axis_off()
-        axes.view_init(elev=20, azim=-60)
-        axes.set_title(title, fontsize=8, color=color, pad=0)
-        return axes
+    def __init__(self, rows: int, columns: int, *, panel: int = _PANEL, same_scale: bool = False) -> None:
+        self._shape, self._panel, self._same_scale = (rows, columns), panel, same_scale
+        self._scenes: dict[tuple[int, int], Scene] = {}
+        self._titles: dict[tuple[int, int], tuple[str, Color | str]] = {}
+        self._headings: dict[int, str] = {}
+        self._caption: list[str] = []
+        self._legend: Mapping[str, Color] = {}
+
+    def panel(self, row: int, column: int, title: str = "", color: Color | str = "black") -> Scene:
+        """An empty scene to draw in, under its title."""
+        if title:
+            self._titles[row, column] = (self._cut(title), color)
+        return self._scenes.setdefault((row, column), Scene())
+
+    def heading(self, row: int, text: str) -> None:
+        """What a row shows, above it."""
+        self._headings[row] = text
+
+    def caption(self, text: str, legend: Mapping[str, Color] | None = None) -> None:
+        """A sentence below, and what each colour stands for."""
+        self._caption = textwrap.wrap(text, max(30, int(self._shape[1] * self._panel / _LETTER)))
+        self._legend = legend or {}
 
     def png(self) -> bytes:
-        return to_png(self.figure)
+        rows, columns = self._shape
+        tops, height = [], 6
+        for row in range(rows):
+            height += _HEADING if row in self._headings else 0
+            height += _TITLE if any(at[0] == row for at in self._titles) else 0
+            tops.append(height)
+            height += self._panel
+        foot = height
+        height += _LINE * (len(self._caption) + bool(self._legend)) + (10 if self._caption or self._legend else 0)
+        width = columns * self._panel
+        canvas = np.ones((height, width, 3))
+        for (row, column), scene in self._scenes.items():
+            left = column * self._panel
+            image = scene.image(self._panel, self._extent(row))
+            canvas[tops[row] : tops[row] + self._panel, left : left + self._panel] = image
+        figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+        figure.figimage(canvas)
+
+        def write(x: float, y: float, text: str, size: int, **style: Any) -> None:
+            figure.text(x / width, 1 - y / height, text, fontsize=size, va="center", **style)
+
+        for (row, column), (title, color) in self._titles.items():
+            write((column + 0.5) * self._panel, tops[row] - _TITLE / 2, title, _TITLE_SIZE, color=color, ha="center")
+        for row, text in self._headings.items():
+            above = _TITLE if any(at[0] == row for at in self._titles) else 0
+            write(_LEFT, tops[row] - above - _HEADING / 2, text, _HEADING_SIZE, color="#222222", weight="bold")
+        for number, line in enumerate(self._caption):
+            write(_LEFT, foot + _LINE * (number + 0.5), line, _CAPTION_SIZE, color="#444444")
+        x, y = _LEFT, foot + _LINE * (len(self._caption) + 0.5)
+        for name, color in self._legend.items():
+            figure.add_artist(Rectangle((x / width, 1 - (y + 6) / height), 12 / width, 12 / height, color=tuple(color)))
+            write(x + 18, y, name, _CAPTION_SIZE, color="#444444")
+            x += 18 + _LETTER * len(name) + 22
+        return to_png(figure)
+
+    def _extent(self, row: int) -> float | None:
+        return max(one.extent() for at, one in self._scenes.items() if at[0] == row) if self._same_scale else None
+
+    def _cut(self, title: str) -> str:
+        most = max(8, int(self._panel / _LETTER))
+        # Names of one collection begin alike: their ends tell objects apart.
+        return title if len(title) <= most else "…" + title[1 - most :]
 
 
 def to_png(figure: Figure) -> bytes:
@@ -59,7 +123,10 @@ def to_png(figure: Figure) -> bytes:
 
 def part_colors(count: int) -> Float[np.ndarray, "count 3"]:
     """Colours that differ from their neighbours in number; none of them is grey."""
-    return np.array([_PALETTE[index % len(_PALETTE)] for index in range(count)])
+    tones = [_TONES[index % len(_TONES)] for index in range(count)]
+    return np.array(
+        [colorsys.hls_to_rgb((_HUE + index * _NEXT_HUE) % 1, *tone) for index, tone in enumerate(tones)]
+    ).reshape(count, 3)
 
 
 def label_colors(labels: Int[np.ndarray, "n"], count: int) -> Float[np.ndarray, "n 3"]:
@@ -68,47 +135,26 @@ def label_colors(labels: Int[np.ndarray, "n"], count: int) -> Float[np.ndarray, 
 
 
 def draw_points(
-    axes: Any,
+    panel: Scene,
     points: Float[np.ndarray, "n 3"],
-    colors: Float[np.ndarray, "n 3"] | Float[np.ndarray, "n"] | None = None,
-    size: float = 1.5,
-    alpha: float = 1.0,
+    colors: Float[np.ndarray, "n 3"] | Color = BLUE,
+    *,
+    pale: bool = False,
+    size: float = 1.0,
 ) -> None:
-    shown = _upright(points)
-    paint = {"color": _NEUTRAL} if colors is None else {"c": colors}
-    axes.scatter(*shown.T, s=size, alpha=alpha, linewidths=0, **paint)
-    _fit(axes, shown)
+    """Points in their colours, or all in one; ``pale`` ones leave the eye to what is drawn with them."""
+    paint = np.broadcast_to(np.asarray(colors, dtype=np.float64), (len(points), 3))
+    panel.add_points(points, _PALE * paint + 1 - _PALE if pale else paint, size)
 
 
 def draw_surfaces(
-    axes: Any,
+    panel: Scene,
     surfaces: Float[np.ndarray, "j m 3"],
     triangles: Int[np.ndarray, "t 3"],
     colors: Float[np.ndarray, "j 3"],
 ) -> None:
     """Each part's grid as shaded triangles."""
-    shown = _upright(surfaces)
-    corners = shown[:, triangles].reshape(-1, 3, 3)
-    normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    length = np.linalg.norm(normal, axis=1, keepdims=True)
-    # Both sides of a sheet are lit: a decoded surface has no outside.
-    light = 0.45 + 0.55 * np.abs((normal / np.maximum(length, 1e-12)) @ _LIGHT)
-    faces = np.repeat(colors, len(triangles), axis=0) * light[:, None]
-    axes.add_collection3d(Poly3DCollection(corners, facecolors=faces, edgecolors=faces, linewidths=0.3))
-    _fit(axes, shown.reshape(-1, 3))
-
-
-def _upright(points: np.ndarray) -> np.ndarray:
-    """y up, as in most model collections, to matplotlib's z up."""
-    return np.stack([points[..., 0], -points[..., 2], points[..., 1]], axis=-1)
-
-
-def _fit(axes: Any, shown: Float[np.ndarray, "n 3"]) -> None:
-    low, high = shown.min(axis=0), shown.max(axis=0)
-    centre, reach = (low + high) / 2, max(float((high - low).max()) / 2, 1e-9)
-    for name, at in zip("xyz", centre, strict=True):
-        getattr(axes, f"set_{name}lim")(at - reach, at + reach)
-    axes.set_box_aspect((1, 1, 1), zoom=1.35)
+    panel.add_triangles(surfaces[:, triangles].reshape(-1, 3, 3), np.repeat(colors, len(triangles), axis=0))
 
 
 # ── notebooks: a line of text above a small inline picture ────────────────────────────────────────────────────────────
@@ -139,22 +185,22 @@ def encodings_html(encodings: Encodings) -> str:
     chosen = evenly(min(len(encodings), _THUMBNAILS), len(encodings)).tolist()
     grid = Grid(1, len(chosen))
     for column, index in enumerate(chosen):
-        _draw_parts(grid.panel(0, column, f"{index}"), encodings[index], encodings[index].cloud.points)
+        _draw_parts(grid.panel(0, column, encodings[index].cloud.name), encodings[index], encodings[index].cloud.points)
     return page(encodings, grid.png())
 
 
 def alignment_html(alignment: Alignment) -> str:
     """Both clouds as given, and A laid on B."""
     a, b = alignment.shown
-    color_a, color_b = np.tile(_COLOR_A, (len(a), 1)), np.tile(_COLOR_B, (len(b), 1))
     grid = Grid(1, 3)
-    draw_points(grid.panel(0, 0, "A"), a, color_a)
-    draw_points(grid.panel(0, 1, "B"), b, color_b)
-    together = np.concatenate([alignment.apply(a), b])
-    draw_points(grid.panel(0, 2, "A on B"), together, np.concatenate([color_a, color_b]))
+    draw_points(grid.panel(0, 0, "A"), a, ORANGE)
+    draw_points(grid.panel(0, 1, "B"), b, BLUE)
+    together = grid.panel(0, 2, "A on B")
+    draw_points(together, alignment.apply(a), ORANGE)
+    draw_points(together, b, BLUE)
     return page(alignment, grid.png())
 
 
-def _draw_parts(panel: Any, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
+def _draw_parts(panel: Scene, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
     some = evenly(min(len(points), _THUMBNAIL_POINTS), len(points))
     draw_points(panel, points[some].astype(np.float64), label_colors(encoding.labels[some], len(encoding.parts)))

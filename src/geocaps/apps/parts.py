@@ -15,7 +15,7 @@ from geocaps.apps.encoding import Encoding, PartCapsules
 from geocaps.geometry.sampling import evenly
 from geocaps.io.save import COLORED_MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
-_DRAWN = 4096  # points that a picture shows at most
+_DRAWN, _PANEL = 4096, 600  # points that a picture shows at most, and pixels of each half of it
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,14 +119,22 @@ class Decomposition:
 
         With ``canonical``, parts are those of the object's own decomposition.
         """
-        from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors
+        from geocaps.apps.drawing import STRAY_COLOR, Grid, draw_points, draw_surfaces, label_colors
 
         labels = self.canonical_labels if canonical else self.labels
         surfaces = self.encoding.reconstruct("object").points if canonical else self.surfaces
         shown = evenly(min(len(self.points), _DRAWN), len(self.points))
-        grid = Grid(1, 2)
-        draw_points(grid.panel(0, 0, "points"), self.points[shown], label_colors(labels[shown], len(self)))
-        draw_surfaces(grid.panel(0, 1, f"{len(self)} surfaces"), surfaces, self.triangles, self.colors / 255)
+        grid = Grid(1, 2, panel=_PANEL, same_scale=True)
+        name, count = Path(self.name).name, len(np.unique(labels[labels >= 0]))
+        points = grid.panel(0, 0, f"{name}: {len(self.points):,} points in {count} parts")
+        draw_points(points, self.points[shown], label_colors(labels[shown], len(self)))
+        source = "the object capsule decodes" if canonical else f"the {len(self)} part capsules decode"
+        decoded = grid.panel(0, 1, f"surfaces that {source} to")
+        draw_surfaces(decoded, surfaces, self.triangles, self.colors / 255)
+        low, high = self.points.min(axis=0), self.points.max(axis=0)
+        size = " × ".join(f"{one:.3g}" for one in high - low)
+        strays = {"stray points": STRAY_COLOR} if (labels < 0).any() else {}
+        grid.caption(f"One colour for each part, the same in both pictures. Size: {size}, in the file's units.", strays)
         return grid.png()
 
     def save_png(self, path: str | os.PathLike[str], *, canonical: bool = False) -> None:

@@ -107,13 +107,13 @@ def picture(found: Sequence[Transferred], references: Sequence[Reference] = ()) 
     """The labelled objects, then those that took their labels, in one colour for each label."""
     from geocaps.apps.drawing import Grid, draw_points
 
-    shown = [(f"{one.name} (given)", one.points, one.labels) for one in references]
-    shown += [(one.name, one.points, one.labels) for one in found]
-    columns = min(6, len(shown))
+    shown = [(f"{Path(one.name).name} (given)", one.points, one.labels) for one in references]
+    shown += [(Path(one.name).name, one.points, one.labels) for one in found]
+    columns = min(5, len(shown))
     grid = Grid(-(-len(shown) // columns), columns)
     for place, (name, points, labels) in enumerate(shown):
         some = evenly(min(len(points), _DRAWN), len(points))
-        draw_points(grid.panel(*divmod(place, columns), name[-32:]), points[some], _colors(labels[some]) / 255)
+        draw_points(grid.panel(*divmod(place, columns), name), points[some], _colors(labels[some]) / 255)
     return grid.png()
 
 

@@ -179,7 +179,7 @@ def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
 
 
 def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: int = 2, json: Json = False) -> None:
-    """Rotate embedded objects at random, encode, align and retrieve them; writes a picture and an HTML page.
+    """Parse embedded objects, some of them partial, align and find them again; writes a picture and an HTML page.
 
     Example: geocaps demo --out geocaps_demo
 
@@ -192,10 +192,10 @@ def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: i
 
     if per_class < 1:
         raise UsageError(f"--per-class must be at least 1, not {per_class}")
-    tell("encoding, aligning and retrieving the embedded shapes …")
+    tell("parsing, aligning and finding the embedded shapes …")
     found = run_demo(load(weights), out, per_class=per_class)
-    record = {name: getattr(found, name) for name in ("objects", "seconds", "picture", "page")}
-    lines = [found.table.markdown(), "", f"{found.seconds:.0f} s; picture: {found.picture}   page: {found.page}"]
+    record = {name: getattr(found, name) for name in ("story", "objects", "seconds", "picture", "page")}
+    lines = [*found.story, "", found.table.markdown(), "", f"{found.seconds:.0f} s"]
     show(json, {**record, "methods": found.rows}, lines)
 
 

@@ -140,7 +140,7 @@ def canonical(
     if not objects:
         raise InvalidInputError(f"none of the {len(jobs)} files could be brought to a canonical pose")
     if png is not None and thumbnails:
-        write_whole(png, picture(thumbnails))
+        write_whole(png, picture(thumbnails, up or "y"))
     if json:
         output.print_json({"objects": objects, "skipped": skipped, "png": png})
         return

@@ -15,6 +15,7 @@ from torch import Tensor
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors, part_colors, to_png
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.apps.rendering import Scene
 from geocaps.data import PointDataset
 from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.pairs import evenly_chosen
@@ -28,6 +29,7 @@ _TURNED_OBJECTS = 3
 _ANGLES = 50
 _NEAREST = 10
 _SHOWN = 1024
+_CELL = 0.01
 _STREAM = 50
 _SAME, _CLASS, _OTHER = "#117733", "#4477aa", "#cc3311"
 
@@ -46,7 +48,7 @@ def parts(evaluation: Evaluation) -> bytes:
         surface = seen.reconstruct("parts")
         colors = part_colors(len(surface.points))
         panel = grid.panel(0, column, _name(evaluation, index))
-        draw_points(panel, seen.cloud.points, label_colors(seen.labels, len(colors)), size=3.0)
+        draw_points(panel, seen.cloud.points, label_colors(seen.labels, len(colors)))
         draw_surfaces(grid.panel(1, column), surface.points, surface.triangles, colors)
     return grid.png()
 
@@ -215,9 +217,13 @@ def _canonical(model: Model, clouds: Float[Tensor, "k n 3"]) -> Float[np.ndarray
     return np.stack([one.canonical() for one in encode_all(model, list(clouds)).encodings])
 
 
-def _superimpose(axes: object, clouds: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
+def _superimpose(panel: Scene, clouds: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
     """All clouds in one panel; a point's colour is its height on the object, so that flips show too."""
     height = colored_by[..., 1].flatten().numpy()
     span = max(float(height.max() - height.min()), 1e-9)
     colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
-    draw_points(axes, clouds.reshape(-1, 3), colors, size=0.8, alpha=0.4)
+    points = clouds.reshape(-1, 3)
+    # Of points that lie in one place one is drawn: the discs are as large as points are apart.
+    cells = np.rint(points / (_CELL * np.abs(points).max()))
+    kept = np.unique(cells, axis=0, return_index=True)[1]
+    draw_points(panel, points[kept], colors[kept])

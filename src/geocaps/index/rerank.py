@@ -25,7 +25,6 @@ _COARSE, _FINE = 6, 2  # how many hypotheses are refined on few points, and on a
 _ONE = np.radians(10), 0.2  # motions that differ by less than this angle and shift are one
 _FLAT = 1e-6  # a cloud no wider than this share of its radius is one point: it has no orientation
 _DRAWN, _DRAWN_INLINE, _NAME_WIDTH = 10, 5, 40
-_BLUE, _GREY = (0.27, 0.47, 0.67), (0.75, 0.75, 0.75)
 
 
 @dataclass(frozen=True)
@@ -86,20 +85,24 @@ class SearchResult(Sequence[Hit]):
         return "\n".join(lines)
 
     def png(self, limit: int = _DRAWN) -> bytes:
-        """The query and its best hits, each as it lies in its file and, below, brought onto the query (grey)."""
+        """The query and its best hits, each as it lies in its file and, below, brought onto the query."""
         # Matplotlib takes a second to import: only who draws waits for it.
-        from geocaps.apps.drawing import Grid, draw_points
+        from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points
 
         shown = self.hits[:limit]
         grid = Grid(2, len(shown) + 1)
-        grey = np.tile(_GREY, (len(self.points), 1))
-        draw_points(grid.panel(0, 0, "query"), self.points)
-        draw_points(grid.panel(1, 0, ""), self.points, grey)
+        draw_points(grid.panel(0, 0, "query"), self.points, ORANGE)
+        draw_points(grid.panel(1, 0, "distance / chamfer:"), self.points, ORANGE)
         for column, hit in enumerate(shown, 1):
-            draw_points(grid.panel(0, column, hit.class_name or hit.name[-24:]), hit.points)
-            both = np.concatenate([hit.apply(hit.points), self.points])
-            colors = np.concatenate([np.tile(_BLUE, (len(hit.points), 1)), grey])
-            draw_points(grid.panel(1, column, f"{hit.distance:.3g} / {_figure(hit)}"), both, colors)
+            draw_points(grid.panel(0, column, hit.class_name or hit.name), hit.points)
+            both = grid.panel(1, column, f"{hit.distance:.3g} / {_figure(hit)}")
+            draw_points(both, hit.apply(hit.points))
+            draw_points(both, self.points, ORANGE)
+        grid.caption(
+            "Above: each hit as it lies in its file. Below: brought onto the query, with the distance of the features "
+            "and the Chamfer distance that is left, in the query's units.",
+            {"query": ORANGE, "hit": BLUE},
+        )
         return grid.png()
 
     def _repr_html_(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from geocaps.apps.align.hypotheses import trimmed_rms
 from geocaps.apps.drawing import part_colors
 from geocaps.errors import InvalidInputError
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, notice, table
+from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, file_of, notice, table
 from geocaps.viewer.session import pose_record
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class AlignMode(Mode):
     """Before on the left, after on the right; A is orange, B is blue and stays where it is."""
 
     group = "/align"
+    explained = "choose two clouds and press Align A to B. Left: as they came; right: A laid on B, which stays."
     nothing = "nothing was aligned yet: choose A and B and press  Align A to B"
     found: AlignedPair | None = None
     way = 0
@@ -108,7 +110,7 @@ class AlignMode(Mode):
         with gui.add_folder("Align two clouds", visible=False) as self.panel:
             options = (CURRENT, *page.shared.names)
             self.a = gui.add_dropdown("A (orange)", options, initial_value=CURRENT)
-            self.b = gui.add_dropdown("B (blue)", options, initial_value=page.shared.first)
+            self.b = gui.add_dropdown("B (blue)", options, initial_value=_another(page.shared.names, page.shared.first))
             self.scale = gui.add_checkbox("find the scale too", False)
             self.start = gui.add_button("Align A to B")
             self.ways = gui.add_dropdown("way", ("1",), visible=False)
@@ -190,6 +192,17 @@ class AlignMode(Mode):
     def record(self) -> dict[str, Any]:
         return self.result().record(self.way)
 
+    def code(self) -> str:
+        if self.found is None:
+            return self.nothing
+        (a, first), (b, second) = file_of(self.found.a.name), file_of(self.found.b.name)
+        scale = bool(self.scale.value)
+        return (
+            f"{first}{second}geocaps align {shlex.quote(a)} {shlex.quote(b)}{' --scale' if scale else ''}\n\n"
+            f"import geocaps\nfound = geocaps.align({a!r}, {b!r}{', scale=True' if scale else ''})\n"
+            "print(found.matrix, found.confidence)"
+        )
+
 
 # ── the nearest objects of an index as a row of clouds, each in the query's pose ──────────────────────────────────────
 
@@ -238,6 +251,7 @@ class SearchMode(Mode):
     """The object, in its current rotation, is the query. The command line chooses the index, not the page."""
 
     group = "/search"
+    explained = "press the button. The objects of the index that are most like this one appear beside it, in its pose."
     nothing = "nothing was searched yet: press  Search for the object"
     found: Found | None = None
 
@@ -288,6 +302,20 @@ class SearchMode(Mode):
 
     def record(self) -> dict[str, Any]:
         return self.result().record()
+
+    def code(self) -> str:
+        if self.found is None or self.page.shared.index is None:
+            return self.nothing
+        (file, remark), index = file_of(self.found.query.name), str(self.page.shared.index.path)
+        return (
+            f"{remark}geocaps index search {shlex.quote(index)} {shlex.quote(file)} --k {len(self.found.hits)}\n\n"
+            f"import geocaps\nhits = geocaps.Index({index!r}).search({file!r}, k={len(self.found.hits)})\nprint(hits)"
+        )
+
+
+def _another(names: tuple[str, ...], first: str) -> str:
+    """A second cloud to begin with: the next of the list, which is of the same kind where there is one."""
+    return names[(names.index(first) + 1) % len(names)]
 
 
 def _short(name: str, clouds: int) -> str:

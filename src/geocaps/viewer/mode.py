@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,6 +17,7 @@ from jaxtyping import Float, Int
 from geocaps.apps.drawing import label_colors, part_colors
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.se3 import Pose
+from geocaps.io import SUFFIXES
 from geocaps.viewer.session import Picture
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ class Mode(ABC):
     """A panel of controls and a group of the scene, shown and hidden together."""
 
     group: ClassVar[str]
+    explained: ClassVar[str]  # one sentence for someone who sees the page for the first time
     nothing: ClassVar[str] = ""  # said to whoever saves a result that is not there yet
     found: Any = None
     panel: Any
@@ -66,6 +70,10 @@ class Mode(ABC):
     @abstractmethod
     def record(self) -> dict[str, Any]:
         """Data to save as JSON."""
+
+    @abstractmethod
+    def code(self) -> str:
+        """The command and the Python that give the same."""
 
 
 class Canvas:
@@ -150,6 +158,37 @@ def notice(text: str) -> str:
 
 def trouble(text: str) -> str:
     return f'<div id="geocaps-message" role="alert" style="{_BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
+
+
+def mode_notice(name: str, explained: str) -> str:
+    """The active mode, marked, and what to do in it."""
+    return (
+        f'<div id="geocaps-mode" style="{_BOX}border-left:4px solid #2b6cb0;background:#2b6cb018">'
+        f"<b>{escape(name)}</b>: {escape(explained)}</div>"
+    )
+
+
+BUSY = (
+    f'<div id="geocaps-busy" role="status" style="{_BOX}background:#d6901f33">'
+    '<progress style="width:6em;vertical-align:middle"></progress> working …</div>'
+)
+
+
+def code_panel(code: str) -> str:
+    """Text to read, and a button that copies it."""
+    copy = "navigator.clipboard.writeText(this.parentElement.querySelector('pre').textContent)"
+    return (
+        f'<div style="{_BOX}"><button onclick="{copy}">copy</button>'
+        f'<pre id="geocaps-code" style="white-space:pre-wrap;user-select:text">{escape(code)}</pre></div>'
+    )
+
+
+def file_of(name: str) -> tuple[str, str]:
+    """The file of a cloud by its name, and a remark where there is none yet."""
+    if Path(name).suffix.lower() in SUFFIXES:
+        return name, ""
+    file = f"{re.sub(r'[^a-zA-Z0-9]+', '_', name).strip('_')}.ply"
+    return file, f"# {name}: save its points as {file} first\n"
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:

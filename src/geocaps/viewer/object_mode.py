@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 
 from geocaps.geometry.se3 import Pose
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, table
+from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, file_of, table
 from geocaps.viewer.session import DIRECTIONS, UPRIGHT, Angles, ObjectSession, Picture, VotingStep
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ObjectMode(Mode):
     """Input on the left, canonical on the right. Handlers read the controls, change the session and draw."""
 
     group = "/object"
+    explained = "drag the sliders: the object turns, and its canonical view, found anew each time, stands still."
 
     def __init__(self, page: Page, cloud: ShownCloud, generator: torch.Generator) -> None:
         super().__init__(page)
@@ -114,7 +116,7 @@ class ObjectMode(Mode):
         start, way = np.asarray(origin, dtype=np.float64), np.asarray(direction, dtype=np.float64)
         hits = [
             self.picture.part_under_ray(start - INPUT_AT, way),
-            self.picture.canonical().part_under_ray(start - CANONICAL_AT, way),
+            self.session.canonical_view(self.picture).part_under_ray(start - CANONICAL_AT, way),
         ]
         found = [hit for hit in hits if hit is not None]
         if found:
@@ -166,7 +168,7 @@ class ObjectMode(Mode):
         self.picture = session.picture(principal, self.iteration.value) if early else final
         with self.page.client.atomic():
             self.canvas.picture("/object/input", self.picture, INPUT_AT, shown)
-            self.canvas.picture("/object/canonical", final.canonical(), CANONICAL_AT, shown)
+            self.canvas.picture("/object/canonical", session.canonical_view(final), CANONICAL_AT, shown)
             self.canvas.label("/object/input_label", "input", INPUT_AT + ABOVE)
             self.canvas.label("/object/canonical_label", "canonical", CANONICAL_AT + ABOVE)
             self._draw_votes()
@@ -207,6 +209,7 @@ class ObjectMode(Mode):
 
     def state(self) -> dict[str, Any]:
         session = self.session
+        canonical = session.canonical_view(self.picture)
         return {
             "object": session.still.cloud.name,
             "angles": list(session.now.angles),
@@ -219,7 +222,7 @@ class ObjectMode(Mode):
             "directions": [round(float(slider.value), 2) for slider in self.amounts],
             "iteration": self.iteration.value,
             "first_input_point": [round(value, 3) for value in self.picture.points[0].tolist()],
-            "first_canonical_point": [round(value, 3) for value in self.picture.canonical().points[0].tolist()],
+            "first_canonical_point": [round(value, 3) for value in canonical.points[0].tolist()],
             "shown": [key for key, switch in self.switches.items() if switch.value],
             "viewpoints": len(self._voting_step().viewpoints.wxyz) if self.watch.value else None,
             "vote": self.vote.value,
@@ -230,6 +233,14 @@ class ObjectMode(Mode):
 
     def record(self) -> dict[str, Any]:
         return self.session.now.record()
+
+    def code(self) -> str:
+        file, remark = file_of(self.session.still.cloud.name)
+        return (
+            f"{remark}geocaps parts {shlex.quote(file)} --out parts.ply\n\n"
+            f"import geocaps\ncapsule = geocaps.load().encode({file!r})\n"
+            "print(capsule.pose.matrix(), capsule.confidence)"
+        )
 
 
 def viewpoint_frames(viewpoints: Pose) -> Pose:

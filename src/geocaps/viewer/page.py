@@ -8,7 +8,8 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -27,7 +28,18 @@ from geocaps.io import SUFFIXES, save_points
 from geocaps.io.save import check_target, write_whole
 from geocaps.viewer.cloud_modes import AlignMode, SearchMode
 from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
-from geocaps.viewer.mode import DROP_ZONE, Canvas, Mode, css_color, notice, state_panel, trouble
+from geocaps.viewer.mode import (
+    BUSY,
+    DROP_ZONE,
+    Canvas,
+    Mode,
+    code_panel,
+    css_color,
+    mode_notice,
+    notice,
+    state_panel,
+    trouble,
+)
 from geocaps.viewer.object_mode import ObjectMode
 from geocaps.viewer.session import ObjectSession, pose_record
 
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
 
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
+_MOMENT = 0.3  # seconds that nobody notices
 _ACKNOWLEDGED = (16, 16)  # height and width of a picture that nobody looks at
 _STEP = 1e-4  # resolution of exported coordinates, in radii: a tenth of a pixel on a large screen, in two bytes each
 
@@ -57,7 +70,9 @@ class Page:
         gui.add_html(DROP_ZONE)
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
         self.message = gui.add_html(notice("loading"))
+        self.busy = gui.add_html(BUSY, visible=False)
         self.mode_buttons = gui.add_button_group("mode", ("Object", "Align", "Search"))
+        self.explained = gui.add_html("")
         first = shared.cloud(shared.first)
         self.object = ObjectMode(self, first, torch.Generator().manual_seed(seed))
         self.align = AlignMode(self)
@@ -69,6 +84,8 @@ class Page:
                 ("JSON data", lambda: self._download("json", json_bytes(self.modes[self.mode].record()))),
             ):
                 gui.add_button(label).on_click(self.guarded(work))
+        with gui.add_folder("The same as a command, and in Python", expand_by_default=False):
+            self.code = gui.add_html("")
         with gui.add_folder("State", expand_by_default=False):
             self.state = gui.add_html(state_panel({}))
         self.upload.on_upload(self.guarded(self._uploaded))
@@ -89,7 +106,8 @@ class Page:
                 if self._setting:
                     return
                 try:
-                    work()
+                    with self._patience():
+                        work()
                 except GeocapsError as error:
                     self.complain(str(error))
                 except Exception as error:
@@ -99,6 +117,19 @@ class Page:
                     self.publish()
 
         return handler
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """A sign of progress for what takes longer than a moment; gone when it is done, whatever came of it."""
+        sign = threading.Timer(_MOMENT, lambda: setattr(self.busy, "visible", True))
+        sign.daemon = True
+        sign.start()
+        try:
+            yield
+        finally:
+            sign.cancel()
+            sign.join()  # it may be about to appear
+            self.busy.visible = False
 
     def put(self, control: Any, value: Any, options: tuple[str, ...] | None = None) -> None:
         """Set a control of the page; its handler, which viser calls at once, does nothing."""
@@ -134,6 +165,7 @@ class Page:
 
     def _switch(self, mode: str) -> None:
         self.mode = mode
+        self.explained.content = mode_notice(mode, self.modes[mode].explained)
         for name, one in self.modes.items():
             one.show(name == mode)
 
@@ -160,6 +192,7 @@ class Page:
             state: dict[str, Any] = {"revision": self.revision, "mode": self.mode}
             for mode in self.modes.values():
                 state |= mode.state()
+            self.code.content = code_panel(self.modes[self.mode].code())
             self.state.content = state_panel(state)
 
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────

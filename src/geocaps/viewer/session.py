@@ -145,6 +145,21 @@ class Picture:
             object_surfaces=observed(self.object_surfaces),
         )
 
+    def turned(self, turn: Pose) -> Picture:
+        """All of it moved by one pose."""
+
+        def moved(points: np.ndarray) -> np.ndarray:
+            return turn.apply(torch.from_numpy(points).to(turn.wxyz)).numpy()
+
+        return replace(
+            self,
+            points=moved(self.points),
+            part_poses=turn @ self.part_poses,
+            object_pose=turn @ self.object_pose,
+            surfaces=moved(self.surfaces),
+            object_surfaces=moved(self.object_surfaces),
+        )
+
     def part_under_ray(
         self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
     ) -> tuple[int, float] | None:
@@ -290,6 +305,12 @@ class ObjectSession:
         x, y, z = np.rint(Rotation.from_matrix(rotation).as_euler("xyz", degrees=True)).tolist()
         return (x, y, z)
 
+    def canonical_view(self, picture: Picture) -> Picture:
+        """The object in its canonical frame, which is shown as the object stood when it was opened: a canonical frame
+        has no up, but most objects come upright. One turn for all rotations, so it hides no motion."""
+        upright = self.still.object.pose
+        return picture.canonical().turned(Pose(torch.zeros_like(upright.translation), upright.wxyz))
+
     @property
     def rotation_error(self) -> float:
         """Angle, in degrees, between the pose found and the upright one rotated by the known angles."""
@@ -346,5 +367,5 @@ class ObjectSession:
         )
 
 
-def pose_record(pose: Pose | Similarity) -> dict[str, list[float]]:
-    return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist()}
+def pose_record(pose: Pose | Similarity) -> dict[str, Any]:
+    return {"translation": pose.translation.tolist(), "wxyz": pose.wxyz.tolist(), "matrix": pose.matrix().tolist()}

@@ -13,6 +13,8 @@ from geocaps.geometry.sampling import evenly
 MOST_DRAWN = 24
 _COLUMNS, _POINTS = 8, 700
 _FRAME_COLOR = (0.1, 0.1, 0.1)
+FROM_SENSOR = np.array([-1, 1, -1])
+"""Half a turn about the vertical: a sensor looks along its z axis, pictures are seen against it."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,11 @@ def picture(shots: list[Shot]) -> bytes:
     for place, shot in enumerate(shots):
         colors = np.where(shot.visible[:, None], part_colors(len(shot.visible)), STRAY_COLOR)[shot.labels]
         few = [evenly(min(len(one), _POINTS), len(one)) for one in (shot.reference, shot.frame)]
-        points = np.concatenate([shot.reference[few[0]], shot.frame[few[1]]])
-        paint = np.concatenate([colors[few[0]], np.tile(_FRAME_COLOR, (len(few[1]), 1))])
         panel = grid.panel(*divmod(place, columns), shot.title, "red" if shot.lost else "black")
-        draw_points(panel, points, paint, size=2.0)
+        draw_points(panel, FROM_SENSOR * shot.reference[few[0]], colors[few[0]])
+        draw_points(panel, FROM_SENSOR * shot.frame[few[1]], _FRAME_COLOR, size=0.6)
+    grid.caption(
+        "The reference where it was found, each visible part in its colour, on the points of the frame.",
+        {"points of the frame": _FRAME_COLOR, "hidden parts": STRAY_COLOR},
+    )
     return grid.png()
