@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geocaps.apps.encode import Model, load, untrained
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
+    from geocaps.apps.locate import Find, locate
     from geocaps.apps.parts import Decomposition, parts
     from geocaps.apps.track import Tracked, Tracker
     from geocaps.apps.transfer import Transferred, transfer
@@ -38,6 +39,7 @@ _WHERE = {
     "apps.encode": ("Model", "load", "untrained"),
     "apps.encoding": ("Encoding", "Encodings"),
     "apps.export": ("Exported", "export_onnx"),
+    "apps.locate": ("Find", "locate"),
     "apps.parts": ("Decomposition", "parts"),
     "apps.track": ("Tracked", "Tracker"),
     "apps.transfer": ("Transferred", "transfer"),
@@ -56,6 +58,7 @@ __all__ = [
     "Encoding",
     "Encodings",
     "Exported",
+    "Find",
     "GeocapsError",
     "Index",
     "Model",
@@ -71,6 +74,7 @@ __all__ = [
     "encode_files",
     "export_onnx",
     "load",
+    "locate",
     "parts",
     "transfer",
     "untrained",

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "parts": Command("objects", "parts"),
     "transfer": Command("objects", "transfer"),
     "track": Command("track", "track"),
+    "locate": Command("scenes", "locate"),
     "encode": Command("encode", "encode"),
     "info": Command("info", "info"),
     "export": Command("encode", "export"),

@@ -68,8 +68,13 @@ def show(as_json: bool, record: Any, lines: Iterable[str]) -> None:
 
 
 def print_json(record: Any) -> None:
-    """One JSON object on standard output. Not-a-number and infinity become null: strict JSON has neither."""
-    sys.stdout.write(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+    """One JSON object on standard output."""
+    sys.stdout.write(json_text(record))
+
+
+def json_text(record: Any) -> str:
+    """One JSON object as a line. Not-a-number and infinity become null: strict JSON has neither."""
+    return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:

@@ -78,7 +78,7 @@ def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
     """Both directions weigh the same where the clouds are equally dense; planes of the denser one are the truer."""
     to_b, to_a = a.cloud.spacing**2, b.cloud.spacing**2
     of_a, of_b = a.chosen.shape[1], b.chosen.shape[1]
-    weights = [np.full(of_a, to_b / of_a), np.full(of_b, to_a / of_b)]
+    weights = [np.full(of_a, to_b / max(of_a, 1)), np.full(of_b, to_a / max(of_b, 1))]
     return np.concatenate(weights) * ((of_a + of_b) / (to_a + to_b))
 
 

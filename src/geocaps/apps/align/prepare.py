@@ -76,7 +76,7 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
     return Prepared(
         points=points,
         columns=columns,
-        normals=_normals(columns.take(near, axis=1)),
+        normals=surface_normals(columns.take(near, axis=1)),
         spacing=float(np.median(distance[:, 1])),
         neighbour=near[:, 1],
         solid=solid,
@@ -119,7 +119,7 @@ def local_frames(given: Prepared) -> Frames:
     )
 
 
-def _normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
+def surface_normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
     """Of the plane through each group of neighbours: the eigenvector of their covariance's least eigenvalue."""
     near = near - near.mean(axis=-1, keepdims=True)
     covariance = near.transpose(1, 0, 2) @ near.transpose(1, 2, 0)

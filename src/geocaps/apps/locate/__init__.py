@@ -1,0 +1,262 @@
+"""``geocaps.locate(model, scan)``: every instance of a known rigid object in a cluttered scan, or none.
+
+Matched pairs of oriented points are whole hypotheses, as local frames are in ``geocaps.align``; the scan's evidence
+(surface, empty, hidden) sorts them, ICP refines the best, and what is left explains the scan or is no find. In numpy,
+without weights and without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int
+from scipy.spatial import cKDTree
+
+from geocaps.apps.align.hypotheses import distinct
+from geocaps.apps.align.icp import Side, by_tree, refine
+from geocaps.apps.align.prepare import Prepared, prepare, surface_normals
+from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
+from geocaps.apps.locate import pairs, segments
+from geocaps.apps.locate.evidence import RangeImage, could_see, evidence_grid, range_image
+from geocaps.apps.locate.pairs import one_a_voxel
+from geocaps.apps.planes import planes
+from geocaps.errors import InvalidInputError
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.similarity import Similarity, stack
+
+MINIMUM_POINTS = 32
+_MESH_POINTS = 30_000
+_NEIGHBOURS = 10  # that a normal is told from
+_SPACINGS = 1.3  # of the scan's points: the least size of a voxel
+_MODEL_POINTS = 1500  # voxels that the model is cut into: their size is the working resolution
+_PROBES = 96, 256  # points of the model that hypotheses are scored on, and the refined ones
+_REFINED, _FINAL = 200, 40
+_POLISHED = 500  # points of the scan that polish a pose
+_REACH = 2.2  # voxels: what lies so far from the scan's surface is supported by it while poses are coarse
+_COARSE_REACHES = np.array([0.12, 0.1, 0.08, 0.06, 0.06])
+_FINE_REACHES = np.array([0.06, 0.05, 0.04, 0.03, 0.03, 0.03])
+_APART = np.radians(12), 0.06
+_GAP = 2.0  # voxels between pieces of a scan
+_NEAR, _AROUND = 1.2, 3.0  # voxels: what lies on the model's surface, and what around it
+_ALIKE = 0.75  # cosine between normals of surfaces that may be the same
+_WIDER = 1.2  # a plane that is so many diameters long is no part of the object
+_BEHIND = 0.2  # what lies so much farther than what is seen in its direction is hidden
+_TAKEN = 0.3  # share of what a find explains that a better one may explain, too
+
+
+@dataclass(frozen=True, repr=False)
+class Find(Placed):
+    """One instance: ``x_scan = R · x_model + t``, in the user's units."""
+
+    pose: Similarity
+    """``T_scan_model``; its scale is 1."""
+    confidence: float
+    """From 0 to 1: how surely this is the object."""
+    explained: float
+    """Share of the model's surface that should be seen here, that is seen."""
+    visible: float
+    """Share of the model's whole surface that is seen."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Find(T_scan_model: {self.pose!r}, confidence {self.confidence:.2f}, {self.explained:.0%} of what should "
+            f"be seen explained, {self.visible:.0%} of the surface seen)"
+        )
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """A scan in working units: without large planes and at the working resolution; what its viewers see."""
+
+    cloud: Prepared
+    planes: Float64[np.ndarray, "k 3"]
+    images: list[RangeImage]
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What the scan says of the model in one pose."""
+
+    seen: float  # share of the surface that is expected and seen
+    explained: float
+    alike: float  # share of that whose normals agree
+    against: float  # share of the surface that lies where the scan sees through
+    fits: float  # share of the scan around the model's surface that lies on it
+    taken: Int[np.ndarray, "k"]  # points of the scan that it explains
+
+
+def locate(
+    model: Source, scan: Source, *, viewer: Sequence[float] | np.ndarray | None = None, drop_invalid: bool = False
+) -> list[Find]:
+    """Every instance of a rigid object in a scan, surest first; an empty list where there is none.
+
+    ``model`` is a mesh or a cloud of the whole object, in the units of the scan. ``viewer`` is where the sensor stood,
+    or several ``[v, 3]`` of a scan that was put together: what lies in front of a surface that they see is empty. If it
+    is not given, it is the origin, provided that nothing in the scan hides anything else from there; otherwise it
+    is taken as unknown. Nothing is random: the same clouds give the same finds.
+    """
+    known = _dense(_checked(model, "the model", drop_invalid))
+    given = _checked(scan, "the scan", drop_invalid)
+    center = (known.min(axis=0) + known.max(axis=0)) / 2
+    diameter = 2 * float(np.linalg.norm(known - center, axis=1).max())
+    local = (known - center) / diameter
+    points = given.points.astype(np.float64) / diameter
+    spacing = _spacing(points)
+    voxel = max(_voxel(local), _SPACINGS * spacing)
+    cloud = _surface(local, voxel)
+    seen = _seen(points, voxel, spacing, None if viewer is None else np.asarray(viewer, float) / diameter)
+    if seen is None:
+        return []
+    motions = _search(cloud, seen, voxel)
+    finds = []
+    taken = np.zeros(len(seen.cloud.points), dtype=bool)
+    verdicts = [_verdict(cloud, seen, motion, voxel) for motion in motions]
+    for index in sorted(range(len(verdicts)), key=lambda one: -_worth(verdicts[one])):
+        verdict = verdicts[index]
+        if _confidence(verdict) < 0.5 or taken[verdict.taken].mean() > _TAKEN:
+            continue
+        taken[verdict.taken] = True
+        motion = motions[index]
+        translation = diameter * motion.translation - motion.rotation @ center
+        pose = Similarity(motion.rotation, translation)
+        finds.append(Find(pose, _confidence(verdict), verdict.explained, verdict.seen))
+    return finds
+
+
+def _checked(source: Source, name: str, drop_invalid: bool) -> Cloud:
+    cloud = as_cloud(source, 0, name, drop_invalid=drop_invalid)
+    if len(cloud.points) < MINIMUM_POINTS:
+        raise InvalidInputError(
+            f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to locate an object"
+        )
+    require_extent(cloud.points, cloud.name)
+    return cloud
+
+
+def _dense(model: Cloud) -> Float64[np.ndarray, "n 3"]:
+    """So many points of a mesh that the two sides of a board are told apart; those of a cloud as they are."""
+    from geocaps.io import sample_surface
+
+    if model.faces is None or model.vertices is None:
+        return model.points.astype(np.float64)
+    return sample_surface(model.vertices, model.faces, _MESH_POINTS, seed=0)[0].astype(np.float64)
+
+
+def _voxel(local: Float[np.ndarray, "n 3"]) -> float:
+    """The size of voxels of which the model fills about ``_MODEL_POINTS``: their number goes with its square."""
+    first = 1 / 24
+    return first * float(np.sqrt(len(one_a_voxel(local, first)) / _MODEL_POINTS))
+
+
+def _surface(points: Float64[np.ndarray, "n 3"], voxel: float) -> Prepared:
+    """A point a voxel, with normals from all points: the two sides of a board must not be mixed."""
+    some = points[one_a_voxel(points, voxel)]
+    near = points[cKDTree(points).query(some, min(_NEIGHBOURS, len(points)))[1]]
+    return replace(prepare(some), normals=surface_normals(near.transpose(2, 0, 1)))
+
+
+def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, viewer: np.ndarray | None) -> _Scan | None:
+    if viewer is None:
+        image = range_image(points, np.zeros(3), spacing)
+        images = [image] if could_see(points, image, _BEHIND) else []
+    else:
+        images = [range_image(points, one, spacing) for one in viewer.reshape(-1, 3)]
+    flat = np.zeros(len(points), dtype=bool)
+    for plane in planes(points, voxel / 2):
+        if plane.extent.max() > _WIDER and plane.extent.min() > _WIDER / 2:
+            flat |= plane.on
+    rest = points[~flat]
+    return _Scan(_surface(rest, voxel), points[flat], images) if len(rest) >= MINIMUM_POINTS else None
+
+
+def _spacing(points: Float64[np.ndarray, "n 3"]) -> float:
+    tree = cKDTree(points, balanced_tree=False, compact_nodes=False)
+    some = points[np.random.default_rng(0).permutation(len(points))[:500]]
+    return float(np.median(tree.query(some, k=2)[0][:, 1])) * 1.7  # the nearest of random points is half a spacing away
+
+
+# ── the search, in diameters of the model ─────────────────────────────────────────────────────────────────────────────
+
+
+def _search(model: Prepared, scan: _Scan, voxel: float) -> list[Similarity]:
+    """Motions from the model to the scan: hundreds of thousands of pairs, ever fewer on ever more points."""
+    normals = scan.cloud.normals.T
+    grid = evidence_grid(scan.cloud.points, normals, scan.planes, scan.images, _REACH * voxel, 0.3)
+    solid = scan.cloud.solid
+    found = (
+        pairs.hypotheses((model.points, model.normals.T), (scan.cloud.points[solid], normals[solid])),
+        segments.hypotheses(model.points, model.normals.T, scan.cloud.points[solid], model.spacing, _GAP * voxel),
+    )
+    rotation, translation = (np.concatenate(both) for both in zip(*found, strict=True))
+    chosen = np.random.default_rng(0).permutation(len(model.points))
+    probes, facing = model.points[chosen].astype(np.float32), model.normals.T[chosen].astype(np.float32)
+    more, most = _PROBES
+    order = np.argsort(-grid.score(rotation, translation, probes[:more], facing[:more]), kind="stable")
+    motions = Similarity(rotation, translation)
+    motions = motions[distinct(motions, order, _REFINED, *_APART)]
+    side = Side(model, np.ascontiguousarray(probes[:more].T, dtype=np.float64), by_tree(model).nearest)
+    nothing = np.empty((3, 0))
+    target = Side(scan.cloud, nothing, by_tree(scan.cloud, reach=float(_COARSE_REACHES.max())).nearest)
+    motions = refine(side, target, motions, _COARSE_REACHES)
+    rotation, translation = motions.rotation.astype(np.float32), motions.translation.astype(np.float32)
+    score = grid.score(rotation, translation, probes[:most], facing[:most])
+    kept = distinct(motions, np.argsort(-score, kind="stable"), _FINAL, *_APART)
+    return [_polished(model, scan, motions[index]) for index in kept]
+
+
+def _polished(model: Prepared, scan: _Scan, motion: Similarity) -> Similarity:
+    """Led on by the points of the scan near the model: those are visible, all of them."""
+    near = scan.cloud.tree.query_ball_point(motion.translation, 0.5)
+    local = np.array(near, dtype=np.int64)[evenly(min(len(near), _POLISHED), len(near))]
+    if len(local) < MINIMUM_POINTS:
+        return motion
+    reach = float(_FINE_REACHES.max())
+    a = Side(model, np.empty((3, 0)), by_tree(model, reach=reach).nearest)
+    b = by_tree(scan.cloud, local, reach)
+    return refine(a, b, stack([motion]), _FINE_REACHES, every=2)[0]
+
+
+def _verdict(model: Prepared, scan: _Scan, motion: Similarity, voxel: float) -> _Verdict:
+    moved, normals = motion.apply(model.points), (motion.rotation @ model.normals).T
+    distance, partner = scan.cloud.tree.query(moved, distance_upper_bound=_NEAR * voxel)
+    on = np.isfinite(distance)
+    partner = np.minimum(partner, len(scan.cloud.points) - 1)
+    alike = np.abs(np.einsum("ij,ji->i", normals, scan.cloud.normals[:, partner])) > _ALIKE
+    expected, through = _expected(scan, moved, normals, voxel, model.spacing)
+    around = np.array(scan.cloud.tree.query_ball_point(motion.translation, 0.5 + _AROUND * voxel), dtype=np.int64)
+    away = model.tree.query(motion.observe(scan.cloud.points[around]), distance_upper_bound=_AROUND * voxel)[0]
+    taken = around[away < _NEAR * voxel]
+    return _Verdict(
+        seen=float((on & expected).mean()),
+        explained=float((on & expected).sum() / max(int(expected.sum()), 1)),
+        alike=float((on & expected & alike).sum() / max(int((on & expected).sum()), 1)),
+        against=float(through.mean()),
+        fits=len(taken) / max(int(np.isfinite(away).sum()), 1),
+        taken=taken,
+    )
+
+
+def _expected(
+    scan: _Scan, moved: Float64[np.ndarray, "m 3"], normals: Float64[np.ndarray, "m 3"], voxel: float, spacing: float
+) -> tuple[Bool[np.ndarray, "m"], Bool[np.ndarray, "m"]]:
+    """Points of the model that some viewer should see, and those at places that one sees through."""
+    if not scan.images:
+        return np.ones(len(moved), dtype=bool), np.zeros(len(moved), dtype=bool)
+    expected, through = np.zeros(len(moved), dtype=bool), np.zeros(len(moved), dtype=bool)
+    for image in scan.images:
+        own = range_image(moved, image.viewer, spacing)
+        behind = image.behind(moved)
+        facing = own.behind(moved) < voxel / 2 + own.slope(moved, normals)
+        expected |= facing & (behind < voxel / 2 + image.slope(moved, normals))
+        through |= behind < -2 * voxel
+    return expected, through
+
+
+def _worth(verdict: _Verdict) -> float:
+    return verdict.seen - verdict.against
+
+
+def _confidence(verdict: _Verdict) -> float:
+    return float(np.clip(verdict.explained - verdict.against, 0, 1) * min(verdict.seen / 0.1, 1))

@@ -1,0 +1,79 @@
+"""``geocaps locate``: known objects in cluttered scans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+from tyro.conf import Positional, arg
+
+from geocaps.cli import output
+from geocaps.cli.output import UNSET, DropInvalid, Json, OutFile
+from geocaps.errors import UsageError
+
+Viewer = Annotated[Optional[tuple[float, float, float]], UNSET]  # noqa: UP045 - as in output
+
+
+def locate(
+    model: Annotated[str, Positional, arg(metavar="MODEL")],
+    scan: Annotated[str, Positional, arg(metavar="SCAN")],
+    out: OutFile = None,
+    viewer: Viewer = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
+) -> None:
+    """Find every instance of a known object in a cluttered scan; that there is none is an answer too.
+
+    Prints T_scan_model (x_scan = R x_model + t) of each, the confidence, and how much of what should be seen of the
+    object is seen.
+
+    Example: geocaps locate part.obj bin.pcd --out finds.json
+
+    Args:
+        model: The object: a mesh or a cloud of its whole surface, in the units of the scan.
+        scan: The scan that it is looked for in.
+        out: Where to write the finds: .json, or the placed instances as PLY, OBJ, STL or GLB (a mesh stays a mesh),
+            XYZ, NPY, NPZ or PCD.
+        viewer: Where the sensor stood, in the coordinates of the scan. If it is not given, the origin is taken if the
+            scan can have been taken from there.
+    """
+    from geocaps.apps.clouds import as_cloud
+    from geocaps.apps.locate import locate as find
+    from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, check_target, write_whole
+
+    if out is not None:
+        check_target(out, {".json", *CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(model, scan))
+    known = as_cloud(model, 0, "the model", drop_invalid=drop_invalid)
+    if out is not None and known.faces is None and out.suffix.lower() not in {".json", *CLOUD_SUFFIXES}:
+        raise UsageError(
+            f"cannot write {out}: {model} is a cloud without faces, so the name must end in .json or "
+            f"{' or '.join(CLOUD_SUFFIXES)}"
+        )
+    finds = find(known, scan, viewer=viewer, drop_invalid=drop_invalid)
+    records = [output.record(one, "matrix", "pose", "confidence", "explained", "visible") for one in finds]
+    written = out
+    if out is not None and out.suffix.lower() == ".json":
+        write_whole(out, output.json_text({"model": model, "scan": scan, "finds": records}).encode())
+    elif out is not None and finds:
+        _save_placed(out, known, finds)
+    else:
+        written = None  # there is nothing to place
+    lines = [f"{len(finds)} found" if finds else "none found"]
+    for number, one in enumerate(finds):
+        lines += [
+            f"find {number}       confidence {one.confidence:.2f}, {one.explained:.0%} of what should be seen is, "
+            f"{one.visible:.0%} of the surface",
+            *("  " + " ".join(f"{value:16.9g}" for value in row) for row in one.matrix),
+        ]
+    output.show(json, {"finds": records, "out": written}, lines if written is None else [*lines, f"wrote {written}"])
+
+
+def _save_placed(out: Path, known: Any, finds: Any) -> None:
+    import numpy as np
+
+    from geocaps.io.save import MESH_SUFFIXES, Mesh, save_cloud, save_meshes
+
+    if known.faces is not None and out.suffix.lower() in MESH_SUFFIXES:
+        save_meshes(out, [Mesh(f"find_{place}", one.apply(known), known.faces) for place, one in enumerate(finds)])
+    else:
+        save_cloud(out, np.concatenate([one.apply(known.points) for one in finds]))
