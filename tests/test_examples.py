@@ -15,6 +15,8 @@ WRITES = {
     "05_train_your_own.py": {"my_run"},
     "06_transfer.py": {"labelled", "labelled.png"},
     "07_track.py": set(),
+    "08_locate.py": set(),
+    "09_scene.py": set(),
 }
 SAYS = {
     "01_encode.py": "after a random rotation",
@@ -24,6 +26,8 @@ SAYS = {
     "05_train_your_own.py": "a chair's feature",
     "06_transfer.py": "labelled right",
     "07_track.py": "parts visible",
+    "08_locate.py": "found",
+    "09_scene.py": "objects found",
 }
 
 

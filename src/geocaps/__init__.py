@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.locate import Find, locate
     from geocaps.apps.parts import Decomposition, parts
+    from geocaps.apps.scene import ParsedScene, SceneObject, parse_scene
     from geocaps.apps.track import Tracked, Tracker
     from geocaps.apps.transfer import Transferred, transfer
     from geocaps.batch import EncodedFiles, encode_files
@@ -41,6 +42,7 @@ _WHERE = {
     "apps.export": ("Exported", "export_onnx"),
     "apps.locate": ("Find", "locate"),
     "apps.parts": ("Decomposition", "parts"),
+    "apps.scene": ("ParsedScene", "SceneObject", "parse_scene"),
     "apps.track": ("Tracked", "Tracker"),
     "apps.transfer": ("Transferred", "transfer"),
     "batch": ("EncodedFiles", "encode_files"),
@@ -62,7 +64,9 @@ __all__ = [
     "GeocapsError",
     "Index",
     "Model",
+    "ParsedScene",
     "Pose",
+    "SceneObject",
     "Similarity",
     "Tracked",
     "Tracker",
@@ -75,6 +79,7 @@ __all__ = [
     "export_onnx",
     "load",
     "locate",
+    "parse_scene",
     "parts",
     "transfer",
     "untrained",

@@ -15,6 +15,9 @@ INPUTS = [
     "align {} good.ply",
     "align good.ply {}",
     "canonical {}",
+    "locate {} good.ply",
+    "scene {}",
+    "locate good.ply {}",
     "complete {} --out new.ply",
     "parts {}",
     "transfer {} good.ply",
@@ -31,6 +34,7 @@ INPUTS = [
 ]
 WEIGHTS = [
     "canonical good.ply --weights {}",
+    "scene good.ply --weights {}",
     "complete good.ply --out new.ply --weights {}",
     "parts good.ply --weights {}",
     "transfer labelled.ply good.ply --weights {}",
@@ -48,6 +52,7 @@ WEIGHTS = [
 FILES = [
     ("align good.ply good.ply --out {}", ".ply"),
     ("canonical good.ply --png {}", ".png"),
+    ("locate good.ply good.ply --out {}", ".json"),
     ("complete good.ply --out {}", ".ply"),
     ("complete good.ply --out new.ply --png {}", ".png"),
     ("parts good.ply --out {}", ".ply"),
@@ -64,6 +69,7 @@ FILES = [
 ]
 FOLDERS = [
     "canonical good.ply --out {}",
+    "scene good.ply --out {}",
     "transfer labelled.ply good.ply --out {}",
     "demo --out {}",
     "train --data set.npz --out {}",
@@ -76,6 +82,9 @@ VALUES = [
     "align good.ply",
     "canonical good.ply --out new --suffix .doc",
     "complete good.ply",
+    "locate good.ply",
+    "scene good.ply good.ply",
+    "locate good.ply good.ply --viewer 1 2",
     "parts good.ply --out new.doc",
     "transfer labelled.ply",
     "transfer labelled.ply good.ply --out new --suffix .stl",

@@ -29,7 +29,9 @@ def test_points_lie_on_the_object_that_they_belong_to(made):
         assert np.quantile(cKDTree(surface).query(own)[0], 0.99) < 0.1
         assert 0 <= member.visible <= 1
         assert 0 <= member.unhidden <= 1
-        assert np.allclose(member.model(10), member.pose.scale * member.shape.sample(10, _seed()).points.double().numpy())
+        assert np.allclose(
+            member.model(10), member.pose.scale * member.shape.sample(10, _seed()).points.double().numpy()
+        )
     floor = made.points[made.instance == FLOOR]
     thickness = np.linalg.svd(floor - floor.mean(axis=0), compute_uv=False)[2] / np.sqrt(len(floor))
     assert thickness == pytest.approx(NOISE, rel=0.2)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64
+from scipy.spatial import cKDTree
 
 _SUBSET, _TRIPLES = 2000, 600
-_NOISE = 3.5  # times the usual distance of a plane's points from it: what lies nearer belongs to it
+_NEAREST = 1.7  # spacings of a grid of points for each distance to the nearest of random ones
+_FITS = 6
+_NOISE = 6.0  # times the usual distance of a plane's points from it: what lies nearer belongs to it
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,13 @@ class Plane:
         return points @ self.normal - self.offset
 
 
+def spacing_of(points: Float64[np.ndarray, "n 3"]) -> float:
+    """The usual distance between neighbours on the surfaces of a scan."""
+    tree = cKDTree(points, balanced_tree=False, compact_nodes=False)
+    some = points[np.random.default_rng(0).permutation(len(points))[:500]]
+    return float(np.median(tree.query(some, k=2)[0][:, 1])) * _NEAREST
+
+
 def planes(points: Float64[np.ndarray, "n 3"], tolerance: float, least: float = 0.05) -> Iterator[Plane]:
     """Planes that hold at least the share ``least`` of the points, the one with most points first.
 
@@ -40,7 +50,10 @@ def planes(points: Float64[np.ndarray, "n 3"], tolerance: float, least: float = 
         subset = points[random.choice(left, min(_SUBSET, len(left)), replace=False)]
         first, second, third = subset[random.integers(len(subset), size=(3, _TRIPLES))]
         normal = np.cross(second - first, third - first)
-        normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
+        length = np.linalg.norm(normal, axis=1)
+        first, normal = first[length > 0], normal[length > 0] / length[length > 0, None]
+        if not len(normal):
+            return
         offset = np.einsum("ij,ij->i", normal, first)
         near = np.abs(subset @ normal.T - offset) < tolerance
         best = int(near.sum(axis=0).argmax())
@@ -54,19 +67,20 @@ def planes(points: Float64[np.ndarray, "n 3"], tolerance: float, least: float = 
 def _fitted(
     points: Float64[np.ndarray, "n 3"], left: np.ndarray, normal: np.ndarray, offset: float, tolerance: float
 ) -> Plane | None:
-    center = np.zeros(3)
-    axes = np.eye(3)
-    for _ in range(3):
-        near = points[left[np.abs(points[left] @ normal - offset) < tolerance]]
+    center, axes, thickness = np.zeros(3), np.eye(3), tolerance
+    # Ever thinner, down to the noise of its points: what stands on a plane would lift and tilt it.
+    for _ in range(_FITS):
+        away = np.abs(points[left] @ normal - offset)
+        near = points[left[away < thickness]]
         if len(near) < 3:
             return None
+        thickness = min(thickness, _NOISE * float(np.median(away[away < thickness])))
         center = near.mean(axis=0)
         axes = np.linalg.eigh((near - center).T @ (near - center))[1]
         normal = axes[:, 0]
         offset = float(normal @ center)
     away = np.abs(points[left] @ normal - offset)
-    usual = float(np.median(away[away < tolerance]))
-    thickness = min(_NOISE * 1.5 * usual, 2 * tolerance)
+    thickness = min(tolerance, _NOISE * float(np.median(away[away <= thickness])))
     on = np.zeros(len(points), dtype=bool)
     on[left[away <= thickness]] = True
     along = (points[on] - center) @ axes[:, 1:]

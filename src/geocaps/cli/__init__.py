@@ -45,6 +45,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "transfer": Command("objects", "transfer"),
     "track": Command("track", "track"),
     "locate": Command("scenes", "locate"),
+    "scene": Command("scenes", "scene"),
     "encode": Command("encode", "encode"),
     "info": Command("info", "info"),
     "export": Command("encode", "export"),

@@ -1,4 +1,4 @@
-"""``geocaps locate``: known objects in cluttered scans."""
+"""``geocaps locate``, ``scene``: known objects in cluttered scans, and all objects of a scan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 from tyro.conf import Positional, arg
 
 from geocaps.cli import output
-from geocaps.cli.output import UNSET, DropInvalid, Json, OutFile
+from geocaps.cli.output import UNSET, DropInvalid, Json, OutFile, OutFolder, Text, Weights
 from geocaps.errors import UsageError
 
 Viewer = Annotated[Optional[tuple[float, float, float]], UNSET]  # noqa: UP045 - as in output
@@ -77,3 +77,74 @@ def _save_placed(out: Path, known: Any, finds: Any) -> None:
         save_meshes(out, [Mesh(f"find_{place}", one.apply(known), known.faces) for place, one in enumerate(finds)])
     else:
         save_cloud(out, np.concatenate([one.apply(known.points) for one in finds]))
+
+
+def scene(
+    scan: Annotated[str, Positional, arg(metavar="SCAN")],
+    out: OutFolder = None,
+    index: Text = None,
+    viewer: Viewer = None,
+    weights: Weights = None,
+    drop_invalid: DropInvalid = False,
+    json: Json = False,
+) -> None:
+    """Find the objects of a scan, each with its capsule and its completed shape; with an index, their names and poses.
+
+    Supporting planes are set aside. How many objects there are is found, not given.
+
+    Example: geocaps scene scan.ply --index shapes.lance --out scene
+
+    Args:
+        scan: The scan: objects on a floor or a table.
+        out: Folder for the results: scene.json, the scan in the colours of its objects (labels.ply), and the points and
+            the completed shape of each object (object_0.ply, object_0_whole.ply and so on).
+        index: Index that names the objects (geocaps index add).
+        viewer: Where the sensor stood, in the coordinates of the scan. If it is not given, the origin is taken if the
+            scan can have been taken from there.
+    """
+    from geocaps.apps.clouds import as_cloud
+    from geocaps.apps.encode import load
+    from geocaps.apps.scene import parse_scene
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"cannot write {out}: it is a file, not a folder")
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"cannot write {out}: the folder {out.parent} does not exist")
+    cloud = as_cloud(scan, 0, "the scan", drop_invalid=drop_invalid)
+    model = load(weights)
+    named: Any = None
+    if index is not None:
+        from geocaps.index import Index
+
+        named = Index(index, model)
+    found = parse_scene(cloud, named, model=model, viewer=viewer)
+    objects = []
+    for one in found.objects:
+        entry = {"points": len(one.points), **output.record(one.capsule, "pose", "radius", "confidence")}
+        if one.match is not None:
+            entry["match"] = output.record(one.match, "name", "class_name", "matrix", "pose", "scale")
+        objects.append(entry)
+    planes = [{"normal": one.normal, "offset": one.offset, "points": int(one.on.sum())} for one in found.planes]
+    record = {"objects": objects, "planes": planes, "out": out}
+    if out is not None:
+        _save_scene(out, cloud.points, found, output.json_text(record))
+    count = "1 object" if len(objects) == 1 else f"{len(objects)} objects"
+    lines = [f"{count}, {len(planes)} supporting plane{'' if len(planes) == 1 else 's'}"]
+    for number, one in enumerate(found.objects):
+        name = "" if one.match is None else f"  {one.match.name}"
+        lines.append(f"object {number}     {len(one.points):,} points, confidence {one.capsule.confidence:.2f}{name}")
+    output.show(json, record, lines if out is None else [*lines, f"wrote        {out}"])
+
+
+def _save_scene(out: Path, points: Any, found: Any, record: str) -> None:
+    from geocaps.apps.drawing import label_colors
+    from geocaps.io.save import save_points, write_whole
+
+    out.mkdir(exist_ok=True)
+    save_points(
+        out / "labels.ply", points, labels=found.labels, colors=label_colors(found.labels, max(len(found.objects), 1))
+    )
+    for number, one in enumerate(found.objects):
+        save_points(out / f"object_{number}.ply", points[one.points])
+        save_points(out / f"object_{number}_whole.ply", one.complete())
+    write_whole(out / "scene.json", record.encode())

@@ -119,7 +119,10 @@ def compose(
         poses.append(Similarity(turn, shift, size))
     middle, reach = _extent(outlines)
     floor = reach + _MARGIN
-    surfaces = [(shape, pose, float(pose.scale) ** 2 * float(shape.surface.areas.sum())) for shape, pose in zip(shapes, poses, strict=True)]
+    surfaces = [
+        (shape, pose, float(pose.scale) ** 2 * float(shape.surface.areas.sum()))
+        for shape, pose in zip(shapes, poses, strict=True)
+    ]
     density = _DENSE * points / (math.pi * floor**2 + sum(area for *_, area in surfaces))
     cloud, normals, instance = _sampled(surfaces, density, middle, floor, generator)
     viewers = _viewers(middle, reach, views, generator)
@@ -172,7 +175,7 @@ def _place(
     for attempt in range(_TRIES):
         angle = _between(0.0, 2 * math.pi, generator)
         towards = np.array([math.cos(angle), math.sin(angle), 0.0])
-        start = down + [*(target[:, :2].mean(axis=0) - local[:, :2].mean(axis=0)), 0]
+        start = down + np.array([*(target[:, :2].mean(axis=0) - local[:, :2].mean(axis=0)), 0])
         # From outside inwards: the last place that is free.
         steps = np.arange(4.5, 0.0, -0.02) if touching or attempt > _TRIES // 2 else [_between(1.2, 3.0, generator)]
         last = None
@@ -208,7 +211,7 @@ def _sampled(
     radius = floor * np.sqrt(torch.rand(round(density * math.pi * floor**2), generator=generator, dtype=torch.float64))
     angle = 2 * math.pi * torch.rand(len(radius), generator=generator, dtype=torch.float64).numpy()
     flat = np.stack([np.cos(angle), np.sin(angle), np.zeros(len(angle))], axis=1) * radius.numpy()[:, None]
-    clouds, normals = [flat + [middle[0], middle[1], 0]], [np.broadcast_to([0.0, 0, 1], flat.shape)]
+    clouds, normals = [flat + np.array([middle[0], middle[1], 0])], [np.broadcast_to([0.0, 0, 1], flat.shape)]
     instance = [np.full(len(flat), FLOOR)]
     for place, (shape, pose, area) in enumerate(surfaces):
         drawn = shape.sample(max(round(density * area), 1), generator)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, Float64, Int
 from scipy.ndimage import distance_transform_edt
 
 _CELLS = 2_000_000
-_HIDING = 0.03  # share of a scan that may lie behind other points of it, as seen from where it was taken
+_HIDING, _DEPTH = 0.04, 0.05  # share of a scan that may lie so far (of its extent) behind others, seen from a viewer
 _GRAZING = 0.25  # least cosine between a normal and the line of sight
 _PIXELS = 2.5  # width of a pixel of a range image, in spacings of the points that make it
 
@@ -28,7 +28,9 @@ class RangeImage:
         seen = self.depth[pixel]
         return np.where(np.isfinite(seen), distance - seen, np.nan)
 
-    def slope(self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
+    def slope(
+        self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"]
+    ) -> Float64[np.ndarray, "n"]:
         """How much a surface recedes within a pixel: so far behind may a point lie that is seen."""
         sight = points - self.viewer
         distance = np.linalg.norm(sight, axis=1)
@@ -48,9 +50,10 @@ def range_image(points: Float64[np.ndarray, "n 3"], viewer: Float64[np.ndarray, 
     return RangeImage(viewer, step, depth)
 
 
-def could_see(points: Float64[np.ndarray, "n 3"], image: RangeImage, tolerance: float) -> bool:
+def could_see(points: Float64[np.ndarray, "n 3"], image: RangeImage) -> bool:
     """Whether a scan may have been taken from there: hardly any point of it hides another."""
-    return bool((image.behind(points) > tolerance).mean() < _HIDING)
+    depth = _DEPTH * float(np.ptp(points, axis=0).max())
+    return bool((image.behind(points) > depth).mean() < _HIDING)
 
 
 def _shape(step: float) -> tuple[int, int]:

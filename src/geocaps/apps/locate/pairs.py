@@ -80,7 +80,9 @@ def _frames(normals: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3 3"]
     return np.stack([normals, across, np.cross(normals, across)], axis=-1)
 
 
-def _pairs(points: np.ndarray, normals: np.ndarray, frames: np.ndarray, first: np.ndarray, second: np.ndarray) -> _Pairs:
+def _pairs(
+    points: np.ndarray, normals: np.ndarray, frames: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> _Pairs:
     line = points[second] - points[first]
     distance = np.linalg.norm(line, axis=1)
     low, high = _BAND

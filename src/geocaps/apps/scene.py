@@ -1,0 +1,293 @@
+"""``geocaps.parse_scene(scan)``: the objects of a scan, each with its capsule. How many there are is found, not given.
+
+Supporting planes are set aside. What is left is cut into parts, patches of surface as large as the scan's resolution
+asks for, and parts are routed to several object capsules: objects explain parts, and parts vote for objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int
+from scipy.spatial import cKDTree
+
+from geocaps.apps.clouds import Source, as_cloud, require_extent
+from geocaps.apps.encode import Model, load
+from geocaps.apps.encoding import Encoding
+from geocaps.apps.locate.evidence import RangeImage, could_see, range_image
+from geocaps.apps.locate.pairs import one_a_voxel
+from geocaps.apps.locate.segments import components
+from geocaps.apps.planes import Plane, planes, spacing_of
+from geocaps.errors import InvalidInputError
+from geocaps.model.routing import log_likelihood
+
+NO_OBJECT = -1
+MINIMUM_POINTS = 64
+_SUPPORT, _ONE_SIDE = 0.1, 0.9  # share of a scan that a supporting plane holds, and of the rest that is on one side
+_WIDE = 0.4  # of the scan's diagonal: how far a supporting plane reaches
+_PATCH, _FINEST = 5.0, 1 / 80  # size of a part: spacings of the points, and at least so much of the scan's extent
+_GAP = 2.5  # spacings between points that touch
+_LEAST_PARTS, _LEAST_SHARE = 8, 0.1  # of an object, and of the smaller side of a cut
+_CONCAVE = np.cos(np.radians(75))  # between the line and the normals: where two parts meet in a hollow
+_HOLLOW = 0.05  # what contact of two parts that meet in a hollow counts, beside others
+_NARROW, _OBVIOUS = 0.01, 0.0005  # contact of two objects beside what holds each together; less needs no capsules
+_LOW = 3.0  # parts: an object begins no higher above a supporting plane, and what floats belongs to what is as near
+_BETTER = 0.7  # of what one capsule leaves unexplained two must leave, for a piece to be two objects
+_ROUTINGS = 2
+_SIGMA = 0.08  # of the noise of a decoded surface, in radii of the object
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """What names objects: ``geocaps.Index``."""
+
+    def search(self, cloud: Source, k: int = ...) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """One object of a scan."""
+
+    points: Int[np.ndarray, "k"]
+    """Which of the scan's points belong to it."""
+    capsule: Encoding
+    match: Any | None
+    """The most similar object of the index (``name``, ``class_name``, and ``pose``, which brings it into the scan);
+    None without an index."""
+
+    def complete(self) -> Float64[np.ndarray, "m 3"]:
+        """Points of the whole object, in the scan's coordinates."""
+        return self.capsule.complete()
+
+
+@dataclass(frozen=True)
+class ParsedScene:
+    """A scan, parsed."""
+
+    objects: tuple[SceneObject, ...]
+    """Those with most points first."""
+    planes: tuple[Plane, ...]
+    labels: Int[np.ndarray, "n"]
+    """The object of each point; -1 for planes and for what is too small to be an object."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.match.name for one in self.objects if one.match is not None)
+        return f"ParsedScene({len(self.objects)} objects{': ' if names else ''}{names}; {len(self.planes)} planes)"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Patches of surface: which points each has, and how they touch."""
+
+    of: Int[np.ndarray, "n"]  # part of each point
+    center: Float64[np.ndarray, "p 3"]
+    contact: Float64[np.ndarray, "p p"]  # how many points touch; hollows count little
+
+
+def parse_scene(
+    scan: Source,
+    index: Searchable | None = None,
+    *,
+    model: Model | None = None,
+    viewer: Sequence[int | float] | np.ndarray | None = None,
+    drop_invalid: bool = False,
+) -> ParsedScene:
+    """The objects of a scan. ``viewer`` is where sensors stood, ``[3]`` or ``[v, 3]``, as in ``geocaps.locate``.
+
+    With an ``index`` (``geocaps.Index``) each object gets the name and the pose of the most similar one in it.
+    """
+    cloud = as_cloud(scan, 0, "the scan", drop_invalid=drop_invalid)
+    if len(cloud.points) < MINIMUM_POINTS:
+        raise InvalidInputError(
+            f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to see objects in it"
+        )
+    require_extent(cloud.points, cloud.name)
+    model = model or load()
+    points = cloud.points.astype(np.float64)
+    spacing = spacing_of(points)
+    supports = _supports(points, spacing)
+    free = np.flatnonzero(~np.any([one.on for one in supports], axis=0)) if supports else np.arange(len(points))
+    labels = np.full(len(points), NO_OBJECT)
+    if len(free) < MINIMUM_POINTS:
+        return ParsedScene((), tuple(supports), labels)
+    parts = _cut(points[free], spacing, _images(points, spacing, viewer))
+    found = _Explained(model, points[free], parts, supports, spacing).objects()
+    found = sorted(found, key=lambda one: -len(one[0]))
+    objects = []
+    for number, (own, capsule) in enumerate(found):
+        labels[free[own]] = number
+        match = None if index is None else index.search(points[free[own]], k=1)[0]
+        objects.append(SceneObject(free[own], capsule, match))
+    return ParsedScene(tuple(objects), tuple(supports), labels)
+
+
+def _supports(points: Float64[np.ndarray, "n 3"], spacing: float) -> list[Plane]:
+    """Planes nearly as wide as the scan that have everything else on one side: floors and walls."""
+    found: list[Plane] = []
+    width = float(np.linalg.norm(np.ptp(points, axis=0)))
+    for plane in planes(points, 2 * spacing, _SUPPORT):
+        rest = plane.height(points[~plane.on])
+        rest = rest[np.abs(rest) > 2 * plane.thickness]
+        one_side = not len(rest) or max((rest > 0).mean(), (rest < 0).mean()) >= _ONE_SIDE
+        if one_side and plane.extent.max() > _WIDE * width:
+            found.append(plane)
+    return found
+
+
+def _images(points: np.ndarray, spacing: float, viewer: Sequence[int | float] | np.ndarray | None) -> list[RangeImage]:
+    if viewer is None:
+        image = range_image(points, np.zeros(3), spacing)
+        return [image] if could_see(points, image) else []
+    return [range_image(points, one, spacing) for one in np.asarray(viewer, dtype=np.float64).reshape(-1, 3)]
+
+
+# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _cut(points: Float64[np.ndarray, "n 3"], spacing: float, images: list[RangeImage]) -> _Parts:
+    size = max(_PATCH * spacing, _FINEST * float(np.ptp(points, axis=0).max()))
+    seeds = points[one_a_voxel(points, size)]
+    of = cKDTree(seeds).query(points)[1]
+    _, of = np.unique(of, return_inverse=True)
+    count = np.bincount(of)
+    center = np.stack([np.bincount(of, column) / count for column in points.T], axis=1)
+    offset = points - center[of]
+    products = np.stack([np.bincount(of, offset[:, i] * offset[:, j]) for i in range(3) for j in range(3)], axis=1)
+    normal = np.linalg.eigh(products.reshape(-1, 3, 3))[1][:, :, 0]
+    towards = np.zeros_like(center)
+    for image in images:
+        sight = image.viewer - center
+        seen = ~(image.behind(center) > size)
+        towards += seen[:, None] * sight / np.linalg.norm(sight, axis=1, keepdims=True)
+    known = np.abs(towards).sum(axis=1) > 0
+    normal = normal * np.where(np.einsum("ij,ij->i", normal, towards) < 0, -1.0, 1.0)[:, None]
+    some = one_a_voxel(points, spacing)
+    pairs = some[cKDTree(points[some]).query_pairs(_GAP * spacing, output_type="ndarray")]
+    touching = np.zeros((len(center), len(center)))
+    np.add.at(touching, (of[pairs[:, 0]], of[pairs[:, 1]]), 1.0)
+    touching += touching.T
+    np.fill_diagonal(touching, 0)
+    first, second = np.nonzero(touching)
+    line = center[second] - center[first]
+    line /= np.linalg.norm(line, axis=1, keepdims=True)
+    # Both normals lean towards the other part: a hollow.
+    rise = np.einsum("ij,ij->i", normal[first], line) - np.einsum("ij,ij->i", normal[second], line)
+    hollow = (rise > 2 * _CONCAVE) & known[first] & known[second]
+    touching[first[hollow], second[hollow]] *= _HOLLOW
+    return _Parts(of, center, touching)
+
+
+# ── objects ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Explained:
+    """Objects that explain parts: pieces that hang together, cut where two capsules explain more than one."""
+
+    def __init__(
+        self, model: Model, points: Float64[np.ndarray, "n 3"], parts: _Parts, supports: list[Plane], spacing: float
+    ) -> None:
+        self.model, self.points, self.parts, self.spacing = model, points, parts, spacing
+        heights = [np.abs(one.height(parts.center)) for one in supports]
+        self.height = np.min(heights, axis=0) if heights else np.zeros(len(parts.center))
+
+    def objects(self) -> list[tuple[Int[np.ndarray, "k"], Encoding]]:
+        found: list[tuple[np.ndarray, Encoding]] = []
+        piece_of = np.zeros(len(self.parts.center), dtype=np.int64)
+        piece_of[self.parts.of] = components(self.points, _GAP * self.spacing)
+        piece_of = self._landed(piece_of)
+        for piece in np.unique(piece_of):
+            members = np.flatnonzero(piece_of == piece)
+            if len(members) >= _LEAST_PARTS and len(self._own(members)) >= MINIMUM_POINTS:
+                found += self._routed(self._divided(members, self._capsule(members)))
+        return found
+
+    def _landed(self, piece_of: Int[np.ndarray, "p"]) -> Int[np.ndarray, "p"]:
+        """What touches no supporting plane belongs to a near piece that does: no object floats."""
+        lowest = np.full(piece_of.max() + 1, np.inf)
+        np.minimum.at(lowest, piece_of, self.height)
+        stands = lowest[piece_of] < _LOW * _PATCH * self.spacing
+        if not stands.any():
+            return piece_of
+        nearest = cKDTree(self.parts.center[stands]).query(self.parts.center)
+        owner = piece_of.copy()
+        for piece in np.unique(piece_of[~stands]):
+            own = np.flatnonzero(piece_of == piece)
+            closest = own[nearest[0][own].argmin()]
+            if nearest[0][closest] < _LOW * _PATCH * self.spacing:
+                owner[own] = piece_of[stands][nearest[1][closest]]
+        return owner
+
+    def _own(self, members: Int[np.ndarray, "m"]) -> Int[np.ndarray, "k"]:
+        return np.flatnonzero(np.isin(self.parts.of, members))
+
+    def _capsule(self, members: Int[np.ndarray, "m"]) -> Encoding:
+        return self.model.encode(self.points[self._own(members)])
+
+    def _divided(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> list[tuple[np.ndarray, Encoding]]:
+        """The piece, or what it is cut into at its narrowest and hollowest place, if that explains it better."""
+        cut = self._narrowest(members)
+        if cut is None:
+            return [(members, capsule)]
+        side, contact = cut
+        halves = members[side], members[~side]
+        if any(len(self._own(half)) < MINIMUM_POINTS for half in halves):
+            return [(members, capsule)]
+        capsules = [self._capsule(half) for half in halves]
+        apart = [self._unexplained(half, one) for half, one in zip(halves, capsules, strict=True)]
+        together = self._unexplained(members, capsule)
+        if contact > _OBVIOUS and np.concatenate(apart).mean() > _BETTER * together.mean():
+            return [(members, capsule)]
+        return [one for half, own in zip(halves, capsules, strict=True) for one in self._divided(half, own)]
+
+    def _unexplained(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> Float64[np.ndarray, "k"]:
+        """Distance of each point from the surface that the capsule decodes to."""
+        return cKDTree(capsule.complete()).query(self.points[self._own(members)])[0]
+
+    def _narrowest(self, members: Int[np.ndarray, "m"]) -> tuple[Bool[np.ndarray, "m"], float] | None:
+        """One side of the cut with the least contact beside what it parts, and that contact; both sides must stand."""
+        least = max(_LEAST_PARTS, int(_LEAST_SHARE * len(members)))
+        if len(members) < 2 * least:
+            return None
+        contact = self.parts.contact[np.ix_(members, members)]
+        degree = contact.sum(axis=1) + 1e-9
+        scaled = contact / np.sqrt(degree[:, None] * degree)
+        order = np.argsort(np.linalg.eigh(scaled)[1][:, -2] / np.sqrt(degree), kind="stable")
+        ordered = contact[np.ix_(order, order)]
+        inside = np.cumsum(degree[order])
+        # What crosses each place of the order: all contact of those before it, less what stays among them.
+        within = np.cumsum(np.cumsum(ordered, axis=0), axis=1).diagonal()
+        crossing = (inside - within) / np.minimum(inside, inside[-1] - inside).clip(1e-9)
+        places = np.arange(least, len(members) - least + 1)
+        best = int(places[crossing[places - 1].argmin()])
+        side = np.zeros(len(members), dtype=bool)
+        side[order[:best]] = True
+        reach = _LOW * _PATCH * self.spacing
+        stands = all(float(self.height[members[half]].min()) < reach for half in (side, ~side))
+        contact_there = float(crossing[best - 1])
+        return (side, contact_there) if stands and contact_there < _NARROW else None
+
+    def _routed(self, objects: list[tuple[np.ndarray, Encoding]]) -> list[tuple[np.ndarray, Encoding]]:
+        """Parts of one piece routed to its objects, as equations 1 and 2 route points to parts; then all points."""
+        for _ in range(_ROUTINGS if len(objects) > 1 else 0):
+            members = np.concatenate([one for one, _ in objects])
+            routing = self._routing(members, [capsule for _, capsule in objects])
+            chosen = routing.argmax(axis=1)
+            groups = [members[chosen == number] for number in range(len(objects))]
+            groups = [one for one in groups if len(one) and len(self._own(one)) >= MINIMUM_POINTS]
+            objects = [(one, self._capsule(one)) for one in groups]
+        return [(self._own(members), capsule) for members, capsule in objects]
+
+    def _routing(self, members: Int[np.ndarray, "m"], capsules: list[Encoding]) -> Float64[np.ndarray, "m o"]:
+        """``R_ij = softmax_j b_ij``: how likely part i is under the surface that object j decodes to."""
+        rows = []
+        for capsule in capsules:
+            square = cKDTree(capsule.complete()).query(self.points)[0] ** 2
+            sigma = torch.tensor(np.log(_SIGMA * float(capsule.radius)))
+            likely = log_likelihood(torch.from_numpy(square), sigma.expand(len(square))).numpy()
+            count = np.bincount(self.parts.of)
+            rows.append((np.bincount(self.parts.of, likely) / count)[members])
+        return torch.softmax(torch.from_numpy(np.stack(rows, axis=1)), dim=1).numpy()
