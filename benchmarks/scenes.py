@@ -26,7 +26,7 @@ import geocaps
 from geocaps.apps.locate.segments import components
 from geocaps.apps.planes import spacing_of
 from geocaps.apps.scene import MINIMUM_POINTS, _supports, parse_scene
-from geocaps.data.scenes import FLOOR, Scene, furnishings, scene
+from geocaps.data.scenes import FLOOR, Member, Scene, furnishings, scene
 from geocaps.evaluation.tracking import symmetries
 
 RADII = (1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # of DBSCAN, in spacings
@@ -44,8 +44,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: dict[str, list[dict[str, float]]] = {}
+    kept: list[tuple[Scene, dict[str, np.ndarray]]] = []
     with tempfile.TemporaryDirectory() as folder:
-        index = None if options.no_index else catalogue(Path(folder))
         model = geocaps.load()
         for number in range(options.first, options.first + options.scenes):
             made = scene(number, points=options.points)
@@ -56,10 +56,14 @@ def main() -> None:
             labels = {"geocaps": parsed.labels, "pieces": pieces(made.points, spacing)}
             labels |= {f"dbscan {radius:g}": dbscan(made.points, radius * spacing, spacing) for radius in RADII}
             for name, found in labels.items():
-                rows.setdefault(name, []).append(measured(made, found, index))
+                rows.setdefault(name, []).append(measured(made, found)[0])
             rows["geocaps"][-1]["seconds"] = seconds
-    best = max((name for name in rows if name.startswith("dbscan")), key=lambda name: mean(rows[name], "rand"))
-    report({name: rows[name] for name in ("geocaps", "pieces", best)})
+            kept.append((made, labels))
+        best = max((name for name in rows if name.startswith("dbscan")), key=lambda name: mean(rows[name], "rand"))
+        names = ("geocaps", "pieces", best)
+        if not options.no_index:
+            recognise(catalogue(Path(folder)), kept, {name: rows[name] for name in names})
+    report({name: rows[name] for name in names})
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
@@ -99,7 +103,8 @@ def large(labels: np.ndarray) -> np.ndarray:
     return np.where((labels >= 0) & keep[labels.clip(0)], labels, -1)
 
 
-def measured(made: Scene, labels: np.ndarray, index: Any) -> dict[str, float]:
+def measured(made: Scene, labels: np.ndarray) -> tuple[dict[str, float], list[tuple[np.ndarray, int]]]:
+    """Figures of one scene, and the results that are objects, with the places of these in the scene."""
     found = [np.flatnonzero(labels == one) for one in np.unique(labels[labels >= 0])]
     true = [np.flatnonzero(made.instance == one) for one in range(len(made.members))]
     seen = [place for place, own in enumerate(true) if len(own) >= MINIMUM_POINTS]
@@ -109,22 +114,35 @@ def measured(made: Scene, labels: np.ndarray, index: Any) -> dict[str, float]:
             both = len(np.intersect1d(a, true[place], assume_unique=True))
             overlap[i, j] = both / (len(a) + len(true[place]) - both)
     pairs = [(i, j) for i, j in zip(*linear_sum_assignment(-overlap), strict=True) if overlap[i, j] >= 0.5]
-    row = {"found": len(found), "true": len(seen), "matched": len(pairs)}
+    row: dict[str, float] = {"found": len(found), "true": len(seen), "matched": len(pairs)}
     on_object = made.instance != FLOOR
     row["rand"] = adjusted_rand(made.instance[on_object], labels[on_object])
-    if index is not None:
-        recognised = posed = 0
-        for i, j in pairs:
-            member = made.members[seen[j]]
-            hit = index.search(made.points[found[i]], k=1)[0]
-            place = int(Path(hit.path).stem)
-            if furnishings()[place] == member.shape:
-                recognised += 1
-                same = symmetries(hit.points)
-                trace = float(np.einsum("sij,ij->s", member.pose.rotation @ same, hit.pose.rotation).max())
-                posed += float(np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))) <= POSED
-        row |= {"recognised": recognised, "posed": posed}
-    return row
+    return row, [(found[i], seen[j]) for i, j in pairs]
+
+
+def recognise(
+    index: Any, kept: list[tuple[Scene, dict[str, np.ndarray]]], rows: dict[str, list[dict[str, float]]]
+) -> None:
+    """Adds how many objects are recognised and posed to the rows; what several methods found is looked up once."""
+    for place, (made, labels) in enumerate(kept):
+        known: dict[bytes, tuple[bool, bool]] = {}
+        for name, of in rows.items():
+            right = []
+            for points, number in measured(made, labels[name])[1]:
+                key = points.tobytes()
+                if key not in known:
+                    known[key] = recognised(index.search(made.points[points], k=1)[0], made.members[number])
+                right.append(known[key])
+            of[place]["recognised"] = sum(one for one, _ in right)
+            of[place]["posed"] = sum(one for _, one in right)
+
+
+def recognised(hit: Any, member: Member) -> tuple[bool, bool]:
+    """Whether a hit is the right object of the catalogue, and whether it is in the right orientation as well."""
+    if furnishings()[int(Path(hit.path).stem)] != member.shape:
+        return False, False
+    trace = float(np.einsum("sij,ij->s", member.pose.rotation @ symmetries(hit.points), hit.pose.rotation).max())
+    return True, float(np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))) <= POSED
 
 
 def adjusted_rand(true: np.ndarray, found: np.ndarray) -> float:
