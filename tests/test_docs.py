@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from geocaps import cli
+from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import MissingExtraError, install_hint
 from geocaps.evaluation.table1 import configuration
@@ -228,6 +229,9 @@ def files(tmp_path_factory):
         ("frames/1.ply", "chair", 0),
     ):
         write(name, shape, seed)
+    chair = make_shape("chair", 0)
+    room = compose([chair, make_shape("car", 1)], torch.Generator().manual_seed(0), points=4000, sizes={id(chair): 1.0})
+    save_points(folder / "room.pcd", room.points)
     return folder
 
 
@@ -261,6 +265,8 @@ def test_the_quick_start_runs(place, capsys):
         "shapes.lance",
         "meshes.npz",
         "poses.jsonl",
+        "finds.json",
+        "scene",
     }
 
 

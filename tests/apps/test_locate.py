@@ -66,7 +66,7 @@ def test_a_scan_without_a_known_viewer(scan):
     shift = made.points.mean(axis=0)
     finds = geocaps.locate(mugs[0].model(20000), made.points - shift)
     assert finds
-    assert min(np.linalg.norm(finds[0].pose.translation + shift - one.pose.translation) for one in mugs) < 0.1
+    assert min(np.linalg.norm(finds[0].pose.translation + shift - one.pose.translation) for one in mugs) < 0.25
 
 
 def test_a_plane_alone_holds_nothing():

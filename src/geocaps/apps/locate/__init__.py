@@ -44,12 +44,11 @@ _CANDIDATES = 700
 _APART = np.radians(12), 0.06
 _GAP = 2.0  # voxels between pieces of a scan
 _TIGHT, _NEAR, _AROUND = 0.4, 1.2, 3.0  # voxels: what lies on the model's surface, and what around it
-_ALIKE = 0.75  # cosine between normals of surfaces that may be the same
 _WIDER, _FILLED = 1.2, 0.35  # a plane that is so many diameters long, and filled, is no part of the object
-_USUAL = 0.85  # share of what should be seen that is seen, where it is not known what should be
+_USUAL = 0.85, 0.02  # what is explained and what is against, where it is not known what should be seen
 # Weights of: how much is seen, what is against, what is not explained, not on the model, not exactly on it; and all.
 # Fitted by logistic regression to the candidates of 46 composed scenes, other than those of the benchmark.
-_ODDS = np.array([2.7, -0.6, -1.2, -2.9, -0.7, -10.2])
+_ODDS = np.array([1.2, -1.95, -0.53, -2.5, -0.92, -15.3])
 _TAKEN = 0.3  # share of what a find explains that a better one may explain, too
 
 
@@ -88,7 +87,6 @@ class _Verdict:
 
     seen: float  # share of the surface that is expected and seen
     explained: float
-    alike: float  # share of that whose normals agree
     viewed: bool  # whether it is known what should be seen
     against: float  # share of the surface that lies where the scan sees through
     fits: float  # share of the scan around the model's surface that lies on it
@@ -111,15 +109,20 @@ def locate(
     center = (known.min(axis=0) + known.max(axis=0)) / 2
     diameter = 2 * float(np.linalg.norm(known - center, axis=1).max())
     local = (known - center) / diameter
-    points = given.points.astype(np.float64) / diameter
+    middle = given.points.mean(axis=0, dtype=np.float64)  # map coordinates keep their digits
+    points = (given.points - middle) / diameter
     spacing = spacing_of(points)
     voxel = max(_voxel(local), _SPACINGS * spacing)
     cloud = _surface(local, voxel)
     whole = cKDTree(local)
-    seen = _seen(points, voxel, spacing, None if viewer is None else _places(viewer) / diameter)
-    if seen is None:
+    viewers = (_places(np.zeros(3) if viewer is None else viewer) - middle) / diameter
+    images = [range_image(points, one, spacing) for one in viewers]
+    if viewer is None and not could_see(points, images[0]):
+        images = []
+    seen = _seen(points, voxel, spacing, images)
+    motions = [] if seen is None else _search(cloud, seen, voxel)
+    if seen is None or not motions:
         return []
-    motions = _search(cloud, seen, voxel)
     rough = np.array([_worth(_verdict(cloud, whole, seen, motion, voxel)) for motion in motions])
     best = _spread(stack(motions), np.argsort(-rough, kind="stable"), *_LAST)
     motions = [_polished(cloud, seen, motions[index], _LAST_REACHES, 1) for index in best]
@@ -132,7 +135,7 @@ def locate(
             continue
         taken[verdict.taken] = True
         motion = motions[index]
-        translation = diameter * motion.translation - motion.rotation @ center
+        translation = middle + diameter * motion.translation - motion.rotation @ center
         pose = Similarity(motion.rotation, translation)
         finds.append(Find(pose, _confidence(verdict), verdict.explained, verdict.seen))
     return finds
@@ -177,12 +180,8 @@ def _surface(points: Float64[np.ndarray, "n 3"], voxel: float) -> Prepared:
     return replace(prepare(some), normals=surface_normals(near.transpose(2, 0, 1)))
 
 
-def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, viewer: np.ndarray | None) -> _Scan | None:
-    if viewer is None:
-        image = range_image(points, np.zeros(3), spacing)
-        images = [image] if could_see(points, image) else []
-    else:
-        images = [range_image(points, one, spacing) for one in viewer]
+def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, images: list[RangeImage]) -> _Scan | None:
+    """The scan without large planes; None if nothing is left."""
     flat = np.zeros(len(points), dtype=bool)
     for plane in planes(points, voxel / 2):
         filled = plane.on.sum() * spacing**2 / float(plane.extent.prod())
@@ -248,10 +247,7 @@ def _polished(model: Prepared, scan: _Scan, motion: Similarity, reaches: np.ndar
 
 def _verdict(model: Prepared, whole: cKDTree, scan: _Scan, motion: Similarity, voxel: float) -> _Verdict:
     moved, normals = motion.apply(model.points), (motion.rotation @ model.normals).T
-    distance, partner = scan.cloud.tree.query(moved, distance_upper_bound=_NEAR * voxel)
-    on = np.isfinite(distance)
-    partner = np.minimum(partner, len(scan.cloud.points) - 1)
-    alike = np.abs(np.einsum("ij,ji->i", normals, scan.cloud.normals[:, partner])) > _ALIKE
+    on = np.isfinite(scan.cloud.tree.query(moved, distance_upper_bound=_NEAR * voxel)[0])
     expected, through = _expected(scan, moved, normals, voxel, model.spacing)
     around = np.array(scan.cloud.tree.query_ball_point(motion.translation, 0.5 + _AROUND * voxel), dtype=np.int64)
     away = whole.query(motion.observe(scan.cloud.points[around]), distance_upper_bound=_AROUND * voxel)[0]
@@ -259,7 +255,6 @@ def _verdict(model: Prepared, whole: cKDTree, scan: _Scan, motion: Similarity, v
     return _Verdict(
         seen=float((on & expected).mean()),
         explained=float((on & expected).sum() / max(int(expected.sum()), 1)),
-        alike=float((on & expected & alike).sum() / max(int((on & expected).sum()), 1)),
         viewed=bool(scan.images),
         against=float(through.mean()),
         tight=float((away < _TIGHT * voxel).sum()) / max(len(taken), 1),
@@ -293,9 +288,9 @@ def _expected(
 
 def _worth(verdict: _Verdict) -> float:
     """Log odds that a pose is right: how much of the model is seen, how little of it and of the scan speaks against."""
-    explained = verdict.explained if verdict.viewed else _USUAL
+    explained, against = (verdict.explained, verdict.against) if verdict.viewed else _USUAL
     values = np.array([explained, verdict.fits, verdict.tight])
-    features = [np.log(verdict.seen + 0.02), np.log(verdict.against + 0.01), *np.log(1.03 - values), 1.0]
+    features = [np.log(verdict.seen + 0.02), np.log(against + 0.01), *np.log(1.03 - values), 1.0]
     return float(np.dot(_ODDS, features))
 
 
