@@ -50,6 +50,11 @@ def test_aligning_needs_numbers_alone(clouds, suffix):
     assert set(loaded) == NUMERIC
 
 
+def test_locating_needs_numbers_alone(clouds):
+    code = "import sys, geocaps; geocaps.locate(sys.argv[1], sys.argv[2])"
+    assert set(fresh(code, str(clouds / "a.ply"), str(clouds / "b.ply"))) == NUMERIC
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_the_command_align_needs_numbers_alone(clouds, tmp_path, options):
     code = "import sys; from geocaps.cli import run; assert run(sys.argv[1:]) == 0; assert 'rich' not in sys.modules"
