@@ -34,8 +34,8 @@ _MODEL_POINTS = 1500  # voxels that the model is cut into: their size is the wor
 _PROBES = 96, 256  # points of the model that hypotheses are scored on, and the refined ones
 # How many poses are refined, polished, and polished to the end; and at most how many of them at one place: what is
 # symmetric fits in many ways, and would leave no room for others.
-_REFINED, _FINAL, _LAST = (240, 12), (44, 5), (18, 3)
-_POLISHED = 500  # points of the scan that polish a pose
+_REFINED, _FINAL, _LAST = (240, 10), (80, 4), (26, 3)
+_POLISHED = 300  # points of the scan that polish a pose
 _REACH = 2.2  # voxels: what lies so far from the scan's surface is supported by it while poses are coarse
 _COARSE_REACHES = np.array([0.12, 0.1, 0.08, 0.06, 0.06])
 _FINE_REACHES, _LAST_REACHES = np.geomspace(0.1, 0.05, 6), np.geomspace(0.08, 0.025, 14)

@@ -136,6 +136,7 @@ def evidence_grid(
         edge[0] = edge[-1] = 0
     near = ((ignored - low) / step).astype(np.int64)
     near = near[((near >= 0) & (near < shape)).all(axis=1)]
+    near = near[holder[tuple(near.T)] < 0]  # what lies flat on a plane is surface
     value[tuple(near.T)] = np.minimum(value[tuple(near.T)], 0)
     return Grid(low, step, value, nearest, normals.astype(np.float32))
 
