@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 _SUBSET, _TRIPLES = 2000, 600
 _NEAREST = 1.7  # spacings of a grid of points for each distance to the nearest of random ones
 _FITS = 6
+_EXACT = 0.1
 _NOISE = 6.0  # times the usual distance of a plane's points from it: what lies nearer belongs to it
 
 
@@ -74,15 +75,20 @@ def _fitted(
         near = points[left[away < thickness]]
         if len(near) < 3:
             return None
-        thickness = min(thickness, _NOISE * float(np.median(away[away < thickness])))
+        thickness = min(thickness, _noise(away[away < thickness], tolerance))
         center = near.mean(axis=0)
         axes = np.linalg.eigh((near - center).T @ (near - center))[1]
         normal = axes[:, 0]
         offset = float(normal @ center)
     away = np.abs(points[left] @ normal - offset)
-    thickness = min(tolerance, _NOISE * float(np.median(away[away <= thickness])))
+    thickness = min(tolerance, _noise(away[away <= thickness], tolerance))
     on = np.zeros(len(points), dtype=bool)
     on[left[away <= thickness]] = True
     along = (points[on] - center) @ axes[:, 1:]
     extent = np.subtract(*np.quantile(along, [0.95, 0.05], axis=0))
     return Plane(normal, offset, on, extent, thickness)
+
+
+def _noise(away: Float64[np.ndarray, "k"], tolerance: float) -> float:
+    """How far points of a plane may lie from it; an exact plane is allowed for, too."""
+    return max(_NOISE * float(np.median(away)), _EXACT * tolerance) if len(away) else tolerance
