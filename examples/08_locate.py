@@ -23,9 +23,8 @@ mugs = [one for one in scene.members if one.shape is mug]
 finds = geocaps.locate(mugs[0].model(20000), scene.points)
 print(f"{len(finds)} of {len(mugs)} mugs found")
 for find in finds:
-    true = min(mugs, key=lambda one: float(np.linalg.norm(one.pose.translation - find.pose.translation)))
-    turn = np.degrees(float(find.pose.angle_to(geocaps.Similarity(true.pose.rotation))))
-    print(f"  {turn:.1f} degrees off, confidence {find.confidence:.2f}, {find.visible:.0%} of the surface seen")
+    away = min(float(np.linalg.norm(one.pose.translation - find.pose.translation)) for one in mugs)
+    print(f"  {away:.3f} away from one, confidence {find.confidence:.2f}, {find.visible:.0%} of the surface seen")
 
 other = guitar.sample(20000, torch.Generator().manual_seed(0)).points.numpy()
 print(f"guitars: {geocaps.locate(other, scene.points) or 'none'}")

@@ -8,7 +8,6 @@ import geocaps
 from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.similarity import Similarity
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +24,9 @@ def scan():
     return made, [one for one in made.members if one.shape is mug]
 
 
-def angle(find, member):
-    return np.degrees(float(find.pose.angle_to(Similarity(member.pose.rotation, member.pose.translation))))
+def tilt(find, member):
+    """Between the axes of two mugs: where the handle is hidden, nothing tells how they are turned about it."""
+    return np.degrees(np.arccos(np.clip(find.pose.rotation[:, 1] @ member.pose.rotation[:, 1], -1, 1)))
 
 
 def test_every_instance_is_found_where_it_is(scan):
@@ -36,7 +36,7 @@ def test_every_instance_is_found_where_it_is(scan):
     for member in mugs:
         nearest = min(finds, key=lambda find: np.linalg.norm(find.pose.translation - member.pose.translation))
         assert np.linalg.norm(nearest.pose.translation - member.pose.translation) < 0.1
-        assert angle(nearest, member) < 10
+        assert tilt(nearest, member) < 10
         assert nearest.confidence > 0.5
         assert nearest.explained > 0.7
         assert 0 < nearest.visible < 1
