@@ -208,9 +208,10 @@ def _sampled(
     generator: torch.Generator,
 ) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
     """Points, normals and instances of all surfaces, equally dense."""
-    radius = floor * np.sqrt(torch.rand(round(density * math.pi * floor**2), generator=generator, dtype=torch.float64))
-    angle = 2 * math.pi * torch.rand(len(radius), generator=generator, dtype=torch.float64).numpy()
-    flat = np.stack([np.cos(angle), np.sin(angle), np.zeros(len(angle))], axis=1) * radius.numpy()[:, None]
+    count = round(density * math.pi * floor**2)
+    radius = floor * np.sqrt(torch.rand(count, generator=generator, dtype=torch.float64).numpy())
+    angle = 2 * math.pi * torch.rand(count, generator=generator, dtype=torch.float64).numpy()
+    flat = np.stack([np.cos(angle), np.sin(angle), np.zeros(len(angle))], axis=1) * radius[:, None]
     clouds, normals = [flat + np.array([middle[0], middle[1], 0])], [np.broadcast_to([0.0, 0, 1], flat.shape)]
     instance = [np.full(len(flat), FLOOR)]
     for place, (shape, pose, area) in enumerate(surfaces):
