@@ -44,6 +44,7 @@ def test_every_instance_is_found_where_it_is(scan):
     assert "T_scan_model" in repr(finds[0])
 
 
+@pytest.mark.slow
 def test_the_same_again_and_in_other_units(scan):
     made, mugs = scan
     model = mugs[0].model(20000)

@@ -40,6 +40,7 @@ def test_the_same_again(made, parsed):
     assert np.array_equal(geocaps.parse_scene(made.points, viewer=made.viewers).labels, parsed.labels)
 
 
+@pytest.mark.slow
 def test_an_index_names_the_objects(made):
     class Named:
         def search(self, cloud, k=10):

@@ -26,6 +26,7 @@ def call(capsys, *args):
     return code, captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_files_and_json(capsys, scan, tmp_path):
     out = tmp_path / "scene"
     code, text, err = call(capsys, scan, "--out", out, "--json")
