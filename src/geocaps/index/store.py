@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE = "objects"
-FORMAT = "2"
+_OLDER = ("1", "2")
+FORMAT = "3"
 APPROXIMATE_FROM = 50_000  # objects, from which a vector index answers in place of a comparison with every feature
-_PROBES, _REFINE = 64, 40  # of that index: cells that are looked into, and how many times k are compared exactly
+_WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
+_PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _QUANTUM = 1 / 32767  # kept points lie in the unit ball and are stored as 16-bit multiples of this
+_DIRECTION = 127  # normals are stored as 8-bit numbers, to half a degree
+_NUMBERS = ("feature", "percepts", "viewpoints", "translation", "wxyz", "center", "points", "normals")
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
 
@@ -38,9 +43,12 @@ class Row:
     path: str | None
     class_name: str | None
     feature: Float32[np.ndarray, "d"]
-    pose: Similarity  # the object capsule's, in the user's coordinates
+    percepts: Float32[np.ndarray, "j e"]  # of the parts that have points: unit vectors
+    viewpoints: Similarity  # [j]: where these were seen from, in the model's frame
+    pose: Similarity  # the object capsule's, in the model's frame
     normalization: Similarity  # from the model's frame to the user's coordinates: not rotated
     points: Float[np.ndarray, "n 3"]  # in the model's frame
+    normals: Float[np.ndarray, "n 3"]
 
     @property
     def user_points(self) -> Float64[np.ndarray, "n 3"]:
@@ -87,11 +95,11 @@ class Store:
             )
         return table
 
-    def create(self, weights: str, config: str, dimension: int) -> None:
+    def create(self, weights: str, config: str, dimension: int, percept: int) -> None:
         """Makes the empty table, unless another process was quicker."""
         made_with = {_FORMAT_KEY: FORMAT, _WEIGHTS_KEY: weights, _CONFIG_KEY: config}
         with self._told("made"):
-            schema = _schema(dimension, {key: value.encode() for key, value in made_with.items()})
+            schema = _schema(dimension, percept, {key: value.encode() for key, value in made_with.items()})
             self._database().create_table(TABLE, schema=schema, exist_ok=True)
         self._table = None
 
@@ -145,19 +153,29 @@ class Store:
                 self.table.delete(condition)
         return before
 
-    def nearest(self, feature: np.ndarray, k: int, where: Filter) -> list[tuple[Row, float]]:
-        """The k objects whose features are nearest (all, if there are fewer), with their Euclidean distances."""
+    def most_alike(
+        self, percepts: Float32[np.ndarray, "j e"], feature: Float32[np.ndarray, "d"], k: int, where: Filter
+    ) -> list[tuple[Row, float]]:
+        """The k objects that look most alike (all, if there are fewer), with the similarity of their parts.
+
+        By late interaction: for each percept of the query the cosine of the best one of the object, averaged. Of twice
+        as many those are kept that are most alike by their parts and, a little, by the single feature.
+        """
         with self._told("searched"):
-            query = self.table.search(feature.astype(np.float32), vector_column_name="feature").distance_type("l2")
+            query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
+            wide = min(_WIDER * k, self._most())
             if self.is_approximate:
-                query = query.nprobes(_PROBES).refine_factor(_REFINE)
+                query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // wide))
             condition = where.sql()
             if condition is not None:
                 query = query.where(condition, prefilter=True)
-            found = query.limit(min(k, self._most())).select([*self.table.schema.names, "_distance"]).to_arrow()
-            rows = [_from_arrow(record) for record in found.to_pylist()]
-        distance = np.sqrt(np.clip(found["_distance"].to_numpy(), 0, None))
-        return list(zip(rows, distance.tolist(), strict=True))
+            found = query.limit(wide).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
+            # LanceDB adds up 1 - cosine over the percepts of the query. Features have a root mean square of 1.
+            similarity = 1 - found["_distance"].to_numpy() / len(percepts)
+            features = np.array(_arrays(found["feature"])).reshape(-1, len(feature))
+            best = np.argsort(-similarity - _FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
+            rows = _from_arrow(found.take(best))
+        return list(zip(rows, similarity[best].tolist(), strict=True))
 
     @property
     def is_approximate(self) -> bool:
@@ -171,7 +189,7 @@ class Store:
                 if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
                     from lancedb.index import IvfRq
 
-                    self.table.create_index("feature", config=IvfRq(distance_type="l2"))
+                    self.table.create_index("percepts", config=IvfRq(distance_type="cosine"))
                 self.table.optimize(cleanup_older_than=_KEPT_FOR)
             except (RuntimeError, OSError, ValueError) as error:
                 # Another process wrote or tidied and was quicker. Nothing is lost: whoever comes next tidies the rest.
@@ -229,11 +247,17 @@ class Store:
     def _checked(self, table: Any) -> Any:
         schema = table.schema
         metadata = schema.metadata or {}
-        if metadata.get(_FORMAT_KEY) != FORMAT.encode() or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
+        version = metadata.get(_FORMAT_KEY, b"").decode("ascii", "replace")
+        if version in _OLDER:
+            raise SearchIndexError(
+                f"the index {self.where} was made by an older geocaps (format {version}, now {FORMAT}) and does not "
+                "say what objects look like from their parts: make a new one from the same files, with  "
+                "geocaps index add NEW_INDEX FOLDER"
+            )
+        if version != FORMAT or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
             raise SearchIndexError(f"{self.where} holds a LanceDB table, but not a geocaps index of format {FORMAT}")
-        feature = schema.field("feature").type if "feature" in schema.names else None
-        dimension = getattr(feature, "list_size", 0)
-        if dimension < 1 or not schema.equals(_schema(dimension, {})):
+        dimension, percept = _sizes(schema)
+        if not schema.equals(_schema(dimension, percept, {})):
             raise SearchIndexError(
                 f"{self.where} has other columns than a geocaps index of format {FORMAT}: make a new one"
             )
@@ -283,7 +307,7 @@ def _extra(module: str) -> Any:
         raise MissingExtraError("a search index", "index") from error
 
 
-def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
+def _schema(dimension: int, percept: int, metadata: dict[bytes, bytes]) -> pa.Schema:
     pa = _extra("pyarrow")
     fields = [
         ("id", pa.string()),
@@ -291,32 +315,80 @@ def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
         ("path", pa.string()),
         ("class_name", pa.string()),
         ("feature", pa.list_(pa.float32(), dimension)),
+        ("percepts", pa.list_(pa.list_(pa.float32(), percept))),
+        ("viewpoints", pa.list_(pa.float32())),  # seven numbers for each percept: translation, quaternion
         ("translation", pa.list_(pa.float64(), 3)),
         ("wxyz", pa.list_(pa.float64(), 4)),
         ("center", pa.list_(pa.float64(), 3)),
         ("scale", pa.float64()),
         ("points", pa.list_(pa.int16())),
+        ("normals", pa.list_(pa.int8())),
     ]
     return pa.schema(fields, metadata=metadata)
+
+
+def _sizes(schema: pa.Schema) -> tuple[int, int]:
+    """Numbers in a feature and in a percept; 1 where a table has no such column, as no index has."""
+    feature = schema.field("feature").type if "feature" in schema.names else None
+    percepts = schema.field("percepts").type if "percepts" in schema.names else None
+    found = getattr(feature, "list_size", 1), getattr(getattr(percepts, "value_type", None), "list_size", 1)
+    return max(1, found[0]), max(1, found[1])
 
 
 def _to_arrow(row: Row) -> dict[str, Any]:
     own = {name: getattr(row, name) for name in ("id", "name", "path", "class_name", "feature")}
     placed = {"translation": row.pose.translation, "wxyz": row.pose.wxyz, "center": row.normalization.translation}
-    points = np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1)
-    return {**own, **placed, "scale": float(row.normalization.scale), "points": points}
+    seen = np.concatenate([row.viewpoints.translation, row.viewpoints.wxyz], axis=1).astype(np.float32)
+    return {
+        **own,
+        **placed,
+        "percepts": list(row.percepts),
+        "viewpoints": seen.reshape(-1),
+        "scale": float(row.normalization.scale),
+        "points": np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1),
+        "normals": np.rint(row.normals * _DIRECTION).astype(np.int8).reshape(-1),
+    }
 
 
-def _from_arrow(record: dict[str, Any]) -> Row:
-    points = np.array(record["points"], dtype=np.float64) * _QUANTUM
-    numbers = (value for name in ("translation", "wxyz", "center", "feature") for value in record[name])
-    sound = record["scale"] > 0 and any(record["wxyz"]) and len(points) > 0
-    if not sound or not np.isfinite([*numbers, record["scale"]]).all():
+def _from_arrow(found: pa.Table) -> list[Row]:
+    """Column by column: one Python object for each number would take longer than the search."""
+    plain = {name: found[name].to_pylist() for name in ("id", "name", "path", "class_name", "scale")}
+    lists = {name: _arrays(found[name]) for name in _NUMBERS}
+    return [
+        _row({name: values[index] for name, values in {**plain, **lists}.items()}) for index in range(found.num_rows)
+    ]
+
+
+def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
+    """The numbers of each entry of a column of lists, or of lists of lists."""
+    arrays = []
+    for chunk in column.chunks:
+        values, bounds = chunk, np.arange(len(chunk) + 1)
+        while hasattr(values.type, "value_type"):
+            size = getattr(values.type, "list_size", None)
+            if size is None:
+                bounds, values = values.offsets.to_numpy()[bounds], values.values
+            else:
+                bounds, values = (bounds + values.offset) * size, values.values
+        numbers = values.to_numpy(zero_copy_only=False)
+        arrays += [numbers[start:end] for start, end in pairwise(bounds)]
+    return arrays
+
+
+def _row(record: dict[str, Any]) -> Row:
+    points, normals = (record[name].astype(np.float64).reshape(-1, 3) for name in ("points", "normals"))
+    seen = record["viewpoints"].astype(np.float64).reshape(-1, 7)
+    sound = record["scale"] > 0 and record["wxyz"].any() and len(points) > 0 and len(points) == len(normals)
+    sound = sound and len(seen) > 0 and seen[:, 3:].any(axis=1).all() and len(record["percepts"]) % len(seen) == 0
+    numbers = [record[name] for name in _NUMBERS]
+    if not sound or not np.isfinite(np.concatenate([*numbers, [record["scale"]]])).all():
         raise ValueError(f"the entry {record['id']} is damaged")
     return Row(
-        **{name: record[name] for name in ("id", "name", "path", "class_name")},
-        feature=np.array(record["feature"], dtype=np.float32),
+        **{name: record[name] for name in ("id", "name", "path", "class_name", "feature")},
+        percepts=record["percepts"].reshape(len(seen), -1),
+        viewpoints=Similarity.from_wxyz(seen[:, 3:], seen[:, :3]),
         pose=Similarity.from_wxyz(record["wxyz"], record["translation"]),
         normalization=Similarity(np.eye(3), record["center"], record["scale"]),
-        points=points.reshape(-1, 3),
+        points=points * _QUANTUM,
+        normals=normals / _DIRECTION,
     )

@@ -1,0 +1,404 @@
+"""Verification of candidates by geometry: where the query lies on each, and how well its points lie there.
+
+Every matched pair of part viewpoints is a whole pose, and so is a pair of object capsules. All of them are scored at
+once by a few points of the query, in tables of near points; the best are refined by ICP, on ever more points. Scores
+are one-sided: what a scan did not see does not count against an object. Lengths are in radii of the candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64, Int
+from scipy.ndimage import distance_transform_edt
+from scipy.spatial import cKDTree
+
+from geocaps.apps.align.hypotheses import distinct
+from geocaps.apps.align.icp import ahead, dot, step
+from geocaps.apps.align.prepare import farthest, plane_normals
+from geocaps.geometry.sampling import evenly
+from geocaps.geometry.similarity import Similarity, concatenate
+from geocaps.index.store import Row
+
+_PAIRS = 32  # most alike pairs of parts, of each candidate, that give hypotheses
+# Proper changes of sign of a frame's axes: on flat or symmetric patches they are arbitrary.
+_SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
+_HALF_TURNS = np.stack([np.diag(signs) for signs in _SIGNS[1:]])
+_PROBED, _PROBES = 512, 192  # farthest points of the query that stand for it, and how many they are chosen among
+_FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there are many hypotheses
+_KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
+_APART = np.radians(12), 0.12  # poses that differ by less than this angle and shift are one
+_LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on many points, and on all of them
+_FINE_POINTS = 512
+_COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
+_FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
+_CELLS, _MARGIN = 24, 0.3  # of a table of near points: cells along each side, and room around the object
+_NEIGHBOURS = 16
+# A point farther from the surface than the reach is unexplained; most of the evidence lies within the width.
+_REACH, _WIDTH, _PLANE_SHARE = 0.1, 0.02, 0.97
+_UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
+# The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
+_TIE, _TIE_WIDTH, _FLOOR = 1.03, 0.08, 0.03
+_SMALLEST, _LARGEST = 0.3, 1.1  # radius of a scan of an object, in radii of the object
+_REMEMBERED = 4096  # tables, of 28 kB each
+
+
+@dataclass(frozen=True)
+class Query:
+    """A cloud that is looked for, in the frame of its own sphere, where its radius is 1."""
+
+    row: Row
+    candidates: Similarity  # [s]: all poses that its object capsule may have
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One candidate, laid on the query."""
+
+    candidate: int
+    T_object_query: Similarity  # in the model's frames of both
+    score: float  # the less, the better
+    confidence: float
+    overlap: tuple[float, float]  # share of the query on the object, and of the object near the query
+    distance: float  # from the query's points to the object's surface: root mean square without the farthest tenth
+
+
+class Verifier:
+    """Tables of the objects that were candidates lately are kept: objects that look alike come back."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Table] = {}
+
+    def verify(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
+        """The candidates that were refined on many points, best first; at most ten.
+
+        First as a scan, in the same units as the objects. If that explains nothing, as a whole cloud in units of its
+        own: then both must lie on each other.
+        """
+        found = self._scanned(query, candidates)
+        if not found or found[0].confidence < 0.5:
+            whole = self._verified(query, candidates, np.ones(len(candidates)), whole=True)
+            if not found or (whole and whole[0].confidence >= 0.5):
+                return whole
+        return found
+
+    def _scanned(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
+        size = float(query.row.normalization.scale)
+        scale = np.array([size / float(row.normalization.scale) for row in candidates])
+        fit = np.flatnonzero((scale > _SMALLEST) & (scale < _LARGEST))
+        found = self._verified(query, [candidates[index] for index in fit], scale[fit], whole=False)
+        return [replace(one, candidate=int(fit[one.candidate])) for one in found]
+
+    def _verified(
+        self, query: Query, candidates: Sequence[Row], scale: Float64[np.ndarray, "c"], whole: bool
+    ) -> list[Verified]:
+        if not candidates:
+            return []
+        targets = _Targets.of(candidates, [self._table(row) for row in candidates])
+        motions, of = _search(query, candidates, targets, scale)
+        return _polished(query.row.points, candidates, motions, of, whole)
+
+    def _table(self, row: Row) -> _Table:
+        known = self._tables.get(row.id)
+        if known is None:
+            if len(self._tables) >= _REMEMBERED:
+                self._tables.pop(next(iter(self._tables)))
+            known = self._tables[row.id] = _Table.of(row.points)
+        return known
+
+
+# ── looking up near points of many objects at once ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Table:
+    """For each cell of a grid about an object a near point of it."""
+
+    low: Float64[np.ndarray, "3"]
+    cell: float
+    near: Int[np.ndarray, "cells"]
+
+    @classmethod
+    def of(cls, points: Float[np.ndarray, "n 3"]) -> _Table:
+        low = points.min(axis=0) - _MARGIN
+        cell = float((points.max(axis=0) + _MARGIN - low).max()) / _CELLS
+        holder = np.full((_CELLS,) * 3, -1, dtype=np.int16)
+        holder[tuple(((points - low) / cell).astype(np.int64).T)] = np.arange(len(points))
+        nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
+        return cls(low, cell, holder[tuple(nearest)].reshape(-1))
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """All candidates of a query, one after the other; float32, as hypotheses are many."""
+
+    points: Float32[np.ndarray, "3 n"]
+    normals: Float32[np.ndarray, "3 n"]
+    first: Int[np.ndarray, "c"]  # of each candidate's points
+    low: Float32[np.ndarray, "3 c"]
+    inverse_cell: Float32[np.ndarray, "c"]
+    near: Int[np.ndarray, "all_cells"]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], tables: Sequence[_Table]) -> _Targets:
+        def columns(arrays: list[np.ndarray]) -> Float32[np.ndarray, "3 n"]:
+            return np.ascontiguousarray(np.concatenate(arrays).T.astype(np.float32))
+
+        return cls(
+            points=columns([row.points for row in rows]),
+            normals=columns([row.normals for row in rows]),
+            first=np.cumsum([0, *(len(row.points) for row in rows[:-1])]),
+            low=np.stack([table.low for table in tables], axis=1).astype(np.float32),
+            inverse_cell=np.array([1 / table.cell for table in tables], dtype=np.float32),
+            near=np.concatenate([table.near for table in tables]),
+        )
+
+    def partners(self, of: Int[np.ndarray, "h"], moved: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
+        """Indices of points near the moved ones, each among those of its own candidate."""
+        place = (moved - self.low[:, of, None]) * self.inverse_cell[of, None]
+        x, y, z = np.clip(place, 0, _CELLS - 1, out=place).astype(np.int32)
+        cell = (x * _CELLS + y) * _CELLS + z + (of * _CELLS**3).astype(np.int32)[:, None]
+        return self.near.take(cell) + self.first[of, None]
+
+    def pairs(
+        self, of: Int[np.ndarray, "h"], motions: Similarity, columns: Float32[np.ndarray, "3 m"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The moved points, their partners and the normals there, each ``[3, h, m]``."""
+        moved = ahead(motions, columns).astype(np.float32)
+        partner = self.partners(of, moved)
+        return moved, self.points.take(partner, axis=1), self.normals.take(partner, axis=1)
+
+    def refined(
+        self,
+        of: Int[np.ndarray, "h"],
+        motions: Similarity,
+        columns: Float32[np.ndarray, "3 m"],
+        reaches: Sequence[float],
+    ) -> Similarity:
+        """ICP, point to plane, from the query to the objects only."""
+        equal = np.ones(columns.shape[1], dtype=np.float32)
+        for reach in reaches:
+            motions = step(self.pairs(of, motions, columns), equal, motions, reach, False)
+        return motions
+
+    def costs(
+        self,
+        of: Int[np.ndarray, "h"],
+        motions: Similarity,
+        columns: Float32[np.ndarray, "3 m"],
+        reach: float,
+        plane_share: float,
+    ) -> Float[np.ndarray, "h"]:
+        """Truncated square distances: a point without partner counts 1 and no more."""
+        moved, partner, normal = self.pairs(of, motions, columns)
+        gap = moved - partner
+        point = dot(gap, gap)
+        blend = plane_share * dot(gap, normal) ** 2 + (1 - plane_share) * point
+        return np.where(point < reach**2, blend / reach**2, 1).mean(axis=1)
+
+
+# ── from hypotheses to a few poses ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _search(
+    query: Query, rows: Sequence[Row], targets: _Targets, scale: Float64[np.ndarray, "c"]
+) -> tuple[Similarity, Int[np.ndarray, "h"]]:
+    """Poses of the query on the most likely candidates, best first, and which candidate each is of."""
+    points = query.row.points[evenly(min(len(query.row.points), _PROBED), len(query.row.points))]
+    columns = points[farthest(points, min(len(points), _PROBES))].T.astype(np.float32)
+    few, some, more = (np.ascontiguousarray(columns[:, :count]) for count in (_FIRST, _SECOND, _THIRD))
+    motions, of = _hypotheses(query, rows, scale)
+    kept = _best(motions, of, targets.costs(of, motions, few, 0.25, 0.5), _KEPT)
+    motions, of = targets.refined(of[kept], motions[kept], some, _COARSE_REACHES), of[kept]
+    cost = targets.costs(of, motions, more, 0.15, 0.9)
+    first = _best(motions, of, cost, 1)[:_LIKELY]
+    likely = np.isin(of, of[first])
+    turned = _half_turns(motions[first], rows, of[first])
+    motions = concatenate([motions[likely], turned])
+    of = np.concatenate([of[likely], np.tile(of[first], len(_HALF_TURNS))])
+    motions = targets.refined(of, motions, more, _MIDDLE_REACHES)
+    motions = targets.refined(of, motions, columns, _MIDDLE_REACHES[-1:])
+    cost = targets.costs(of, motions, columns, _REACH, 0.9)
+    best, two = _best(motions, of, cost, 1)[:_FINE], _best(motions, of, cost, 2)
+    # The best pose of each, and of the best candidates another one.
+    kept = np.concatenate([best, two[np.isin(of[two], of[best[:_LAST]]) & ~np.isin(two, best)]])
+    return motions[kept], of[kept]
+
+
+def _hypotheses(
+    query: Query, rows: Sequence[Row], scale: Float64[np.ndarray, "c"]
+) -> tuple[Similarity, Int[np.ndarray, "h"]]:
+    """Poses that lay a viewpoint of the query on one of a candidate that sees the same, with all signs of the axes;
+    and those that lay the poses of its object capsule on the candidate's."""
+    own = query.row.viewpoints
+    theirs, mine, of = [], [], []
+    for number, row in enumerate(rows):
+        alike = query.row.percepts @ row.percepts.T
+        best = np.argsort(-alike, axis=None, kind="stable")[:_PAIRS]
+        q, r = np.unravel_index(best, alike.shape)
+        theirs += [(row.viewpoints.rotation[r], row.viewpoints.translation[r])]
+        mine += [(own.rotation[q], own.translation[q])]
+        of += [np.full(len(best), number)]
+    pairs = np.concatenate(of)
+    signs = np.repeat(_SIGNS, len(pairs), axis=0)
+    of_object, of_query = (
+        [
+            np.tile(np.concatenate(arrays), (len(_SIGNS),) + (1,) * (arrays[0].ndim - 1))
+            for arrays in zip(*both, strict=True)
+        ]
+        for both in (theirs, mine)
+    )
+    by_parts = _laid(of_object[0] * signs[:, None], of_object[1], *of_query, scale[np.tile(pairs, len(_SIGNS))])
+    whole = np.repeat(np.arange(len(rows)), len(query.candidates))
+    poses = [row.pose for row in rows]
+    by_object = _laid(
+        np.stack([pose.rotation for pose in poses])[whole],
+        np.stack([pose.translation for pose in poses])[whole],
+        np.tile(query.candidates.rotation, (len(rows), 1, 1)),
+        np.tile(query.candidates.translation, (len(rows), 1)),
+        scale[whole],
+    )
+    return concatenate([by_parts, by_object]), np.concatenate([np.tile(pairs, len(_SIGNS)), whole])
+
+
+def _laid(
+    of_object: Float64[np.ndarray, "h 3 3"],
+    at_object: Float64[np.ndarray, "h 3"],
+    of_query: Float64[np.ndarray, "h 3 3"],
+    at_query: Float64[np.ndarray, "h 3"],
+    scale: Float64[np.ndarray, "h"],
+) -> Similarity:
+    """``P_object ∘ P_query⁻¹``, with a scale."""
+    rotation = of_object @ of_query.transpose(0, 2, 1)
+    return Similarity(rotation, at_object - scale[:, None] * (rotation @ at_query[..., None])[..., 0], scale)
+
+
+def _half_turns(motions: Similarity, rows: Sequence[Row], of: Int[np.ndarray, "h"]) -> Similarity:
+    """Each pose, turned by 180° about the axes of the object's own pose: what ICP cannot get out of."""
+    poses = [rows[number].pose for number in of]
+    axes, center = np.stack([pose.rotation for pose in poses]), np.stack([pose.translation for pose in poses])
+    turned = []
+    for turn in _HALF_TURNS:
+        rotation = axes @ turn @ axes.transpose(0, 2, 1)
+        turned.append(Similarity(rotation, center - (rotation @ center[..., None])[..., 0]) @ motions)
+    return concatenate(turned)
+
+
+def _best(
+    motions: Similarity, of: Int[np.ndarray, "h"], cost: Float[np.ndarray, "h"], most: int
+) -> Int[np.ndarray, "k"]:
+    """The ``most`` best poses of each candidate that differ, all of them in order of their cost."""
+    order = np.lexsort((cost, of))
+    bounds = np.flatnonzero(np.diff(of[order], prepend=-1, append=-1))
+    kept = []
+    for start, end in pairwise(bounds):
+        one = order[start : min(end, start + _LOOKED_AT)]
+        kept.append(one[:1] if most == 1 else one[distinct(motions[one], np.arange(len(one)), most, *_APART)])
+    found = np.concatenate(kept)
+    return found[np.argsort(cost[found], kind="stable")]
+
+
+# ── on many points: exact partners, and what is left ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Surface:
+    """Points with normals and a tree of them."""
+
+    points: Float64[np.ndarray, "n 3"]
+    normals: Float64[np.ndarray, "n 3"]
+    tree: cKDTree
+
+    def pairs(self, moved: Float[np.ndarray, "m 3"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As ``_Targets.pairs``, of one motion; what is out of reach has a partner that is, too."""
+        near = np.minimum(self._nearest(moved)[1], len(self.points) - 1)
+        return moved.T[:, None], self.points[near].T[:, None], self.normals[near].T[:, None]
+
+    def residuals(
+        self, moved: Float[np.ndarray, "m 3"], unit: float = 1.0
+    ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
+        """Square distances to the nearest point and to its plane, times a square unit; the reach where none is near."""
+        distance, near = self._nearest(moved, _REACH / unit)
+        close = np.isfinite(distance)
+        point, plane = np.full((2, len(moved)), _REACH**2)
+        gap = moved[close] - self.points[near[close]]
+        point[close] = (unit * distance[close]) ** 2
+        plane[close] = (unit * (gap * self.normals[near[close]]).sum(axis=1)) ** 2
+        return point, plane
+
+    def _nearest(self, moved: Float[np.ndarray, "m 3"], reach: float = _REACH) -> tuple[np.ndarray, np.ndarray]:
+        # A search that may stop early is much quicker where nothing is near.
+        return self.tree.query(moved, distance_upper_bound=reach)
+
+    @cached_property
+    def own_evidence(self) -> Float[np.ndarray, "n"]:
+        """What a perfect match would have: of each point against the nearest other one."""
+        near = self.tree.query(self.points, 2)[1][:, 1]
+        gap = self.points - self.points[near]
+        return _evidence((gap**2).sum(axis=1), (gap * self.normals[near]).sum(axis=1) ** 2)
+
+
+def surface_normals(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
+    near = cKDTree(points).query(points, min(_NEIGHBOURS, len(points)))[1]
+    return plane_normals(np.ascontiguousarray(points.T).take(near, axis=1)).T
+
+
+def _evidence(point: Float[np.ndarray, "m"], plane: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    """Minus the log likelihood of noise with heavy tails, from 0 to 1: small systematic gaps speak, too."""
+    blend = _PLANE_SHARE * plane + (1 - _PLANE_SHARE) * point
+    return np.where(point < _REACH**2, np.log1p(blend / _WIDTH**2) / np.log1p((_REACH / _WIDTH) ** 2), 1.0)
+
+
+def _polished(
+    points: Float[np.ndarray, "n 3"], rows: Sequence[Row], motions: Similarity, of: Int[np.ndarray, "h"], whole: bool
+) -> list[Verified]:
+    """Every pose refined on many points, the best of them on all; one for each candidate, best first."""
+    some = points[evenly(min(len(points), _FINE_POINTS), len(points))]
+    query = _Surface(points, surface_normals(points), cKDTree(points))
+    surfaces = {
+        int(number): _Surface(rows[number].points, rows[number].normals, cKDTree(rows[number].points)) for number in of
+    }
+
+    def judged(number: int, motion: Similarity, points: np.ndarray, reaches: Sequence[float]) -> Verified:
+        surface = surfaces[number]
+        for reach in reaches:
+            motion = step(surface.pairs(motion.apply(points)[0]), np.ones(len(points)), motion, reach, whole)
+        return _judged(number, motion, points, surface, query, whole)
+
+    found = [judged(int(number), motions[index : index + 1], some, _FINE_REACHES) for index, number in enumerate(of)]
+    found.sort(key=lambda one: one.score)
+    last = [judged(one.candidate, one.T_object_query, points, _LAST_REACHES) for one in found[:_LAST]]
+    found = sorted(last, key=lambda one: one.score) + found[_LAST:]
+    one_each = {one.candidate: one for one in reversed(found)}
+    return [one for one in found if one_each[one.candidate] is one]
+
+
+def _judged(
+    number: int, motion: Similarity, points: Float[np.ndarray, "n 3"], surface: _Surface, query: _Surface, whole: bool
+) -> Verified:
+    """A pose by the evidence of the query's points against the object, and a little of the object's against the query.
+
+    The confidence compares with what the object's own points have against each other, where the query is: that is as
+    well as another sampling of it can fit.
+    """
+    point, plane = surface.residuals(motion.apply(points)[0])
+    back, back_plane = query.residuals(motion.observe(surface.points)[0], float(motion.scale[0]))
+    forward, backward = _evidence(point, plane), _evidence(back, back_plane)
+    own = surface.own_evidence
+    near = back < _REACH**2
+    usual = float(own[near].mean()) if near.any() else float(own.mean())
+    score = float(forward.mean()) + (1.0 if whole else _UNSEEN) * float(backward.mean())
+    misfit = (score / 2 if whole else float(forward.mean())) / (_FLOOR + usual)
+    kept = np.sort(plane)[: max(1, int(np.ceil(0.9 * len(plane))))]
+    return Verified(
+        candidate=number,
+        T_object_query=motion,
+        score=score,
+        confidence=float(1 / (1 + np.exp(np.clip((misfit - _TIE) / _TIE_WIDTH, -50, 50)))),
+        overlap=(float((forward < 0.5).mean()), float(near.mean())),
+        distance=float(np.sqrt(kept.mean())),
+    )
