@@ -409,7 +409,7 @@ def _hit(query: Row, row: Row, similarity: float, verified: Verified | None = No
         T_object_query = row.pose @ query.pose.inverse()
         confidence = overlap = error = None
     else:
-        T_object_query = verified.T_object_query[0]
+        T_object_query = verified.T_object_query
         confidence, overlap = verified.confidence, verified.overlap
         error = verified.distance * float(query.normalization.scale / T_object_query.scale)
     T_query_hit = query.normalization @ T_object_query.inverse() @ row.normalization.inverse()

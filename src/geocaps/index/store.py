@@ -30,7 +30,9 @@ _PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percep
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _QUANTUM = 1 / 32767  # kept points lie in the unit ball and are stored as 16-bit multiples of this
 _DIRECTION = 127  # normals are stored as 8-bit numbers, to half a degree
-_NUMBERS = ("feature", "percepts", "viewpoints", "translation", "wxyz", "center", "points", "normals")
+_WORDS = ("id", "name", "path", "class_name")
+_REALS = ("feature", "percepts", "viewpoints", "translation", "wxyz", "center")
+_NUMBERS = (*_REALS, "points", "normals")
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
 
@@ -352,11 +354,39 @@ def _to_arrow(row: Row) -> dict[str, Any]:
 
 def _from_arrow(found: pa.Table) -> list[Row]:
     """Column by column: one Python object for each number would take longer than the search."""
-    plain = {name: found[name].to_pylist() for name in ("id", "name", "path", "class_name", "scale")}
+    plain = {name: found[name].to_pylist() for name in _WORDS}
+    scale = found["scale"].to_pylist()
     lists = {name: _arrays(found[name]) for name in _NUMBERS}
+    records = [{name: values[index] for name, values in lists.items()} for index in range(found.num_rows)]
+    for id_, record, size in zip(plain["id"], records, scale, strict=True):
+        if not (size > 0 and np.isfinite(size) and _is_sound(record)):
+            raise ValueError(f"the entry {id_} is damaged")
+    if not records:
+        return []
+    poses = Similarity.from_wxyz(np.stack(lists["wxyz"]), np.stack(lists["translation"]))
+    seen = np.concatenate(lists["viewpoints"]).astype(np.float64).reshape(-1, 7)
+    viewpoints = Similarity.from_wxyz(seen[:, 3:], seen[:, :3])
+    first = np.cumsum([0, *(len(one) // 7 for one in lists["viewpoints"])])
     return [
-        _row({name: values[index] for name, values in {**plain, **lists}.items()}) for index in range(found.num_rows)
+        Row(
+            **{name: values[index] for name, values in plain.items()},
+            feature=record["feature"],
+            percepts=record["percepts"].reshape(first[index + 1] - first[index], -1),
+            viewpoints=viewpoints[first[index] : first[index + 1]],
+            pose=poses[index],
+            normalization=Similarity(np.eye(3), record["center"], scale[index]),
+            points=record["points"].reshape(-1, 3) * _QUANTUM,
+            normals=record["normals"].reshape(-1, 3) / _DIRECTION,
+        )
+        for index, record in enumerate(records)
     ]
+
+
+def _is_sound(record: dict[str, np.ndarray]) -> bool:
+    seen, points = record["viewpoints"].reshape(-1, 7), record["points"]
+    shaped = len(seen) > 0 and len(record["percepts"]) % len(seen) == 0 and len(points) == len(record["normals"]) > 0
+    turned = record["wxyz"].any() and seen[:, 3:].any(axis=1).all()
+    return bool(shaped and turned and all(np.isfinite(record[name]).all() for name in _REALS))
 
 
 def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
@@ -373,22 +403,3 @@ def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
         numbers = values.to_numpy(zero_copy_only=False)
         arrays += [numbers[start:end] for start, end in pairwise(bounds)]
     return arrays
-
-
-def _row(record: dict[str, Any]) -> Row:
-    points, normals = (record[name].astype(np.float64).reshape(-1, 3) for name in ("points", "normals"))
-    seen = record["viewpoints"].astype(np.float64).reshape(-1, 7)
-    sound = record["scale"] > 0 and record["wxyz"].any() and len(points) > 0 and len(points) == len(normals)
-    sound = sound and len(seen) > 0 and seen[:, 3:].any(axis=1).all() and len(record["percepts"]) % len(seen) == 0
-    numbers = [record[name] for name in _NUMBERS]
-    if not sound or not np.isfinite(np.concatenate([*numbers, [record["scale"]]])).all():
-        raise ValueError(f"the entry {record['id']} is damaged")
-    return Row(
-        **{name: record[name] for name in ("id", "name", "path", "class_name", "feature")},
-        percepts=record["percepts"].reshape(len(seen), -1),
-        viewpoints=Similarity.from_wxyz(seen[:, 3:], seen[:, :3]),
-        pose=Similarity.from_wxyz(record["wxyz"], record["translation"]),
-        normalization=Similarity(np.eye(3), record["center"], record["scale"]),
-        points=points * _QUANTUM,
-        normals=normals / _DIRECTION,
-    )

@@ -21,7 +21,7 @@ from geocaps.apps.align.hypotheses import distinct
 from geocaps.apps.align.icp import ahead, dot, step
 from geocaps.apps.align.prepare import farthest, plane_normals
 from geocaps.geometry.sampling import evenly
-from geocaps.geometry.similarity import Similarity, concatenate
+from geocaps.geometry.similarity import Similarity, concatenate, stack
 from geocaps.index.store import Row
 
 _PAIRS = 32  # most alike pairs of parts, of each candidate, that give hypotheses
@@ -43,8 +43,8 @@ _REACH, _WIDTH, _PLANE_SHARE = 0.1, 0.02, 0.97
 _UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
 # The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
 _TIE, _TIE_WIDTH, _FLOOR = 1.03, 0.08, 0.03
-_SMALLEST, _LARGEST = 0.3, 1.1  # radius of a scan of an object, in radii of the object
-_REMEMBERED = 4096  # tables, of 28 kB each
+_SMALLEST, _LARGEST = 0.3, 1.6  # radius of a scan about its own centre, in radii of the object
+_REMEMBERED = 2048  # objects, of about 150 kB each
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Verified:
 
 
 class Verifier:
-    """Tables of the objects that were candidates lately are kept: objects that look alike come back."""
+    """Objects that were candidates lately are kept as they are worked with: those that look alike come back."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, _Table] = {}
+        self._known: dict[str, _Object] = {}
 
     def verify(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
         """The candidates that were refined on many points, best first; at most ten.
@@ -98,20 +98,63 @@ class Verifier:
     ) -> list[Verified]:
         if not candidates:
             return []
-        targets = _Targets.of(candidates, [self._table(row) for row in candidates])
-        motions, of = _search(query, candidates, targets, scale)
-        return _polished(query.row.points, candidates, motions, of, whole)
+        objects = [self._object(row) for row in candidates]
+        motions, of = _search(query, candidates, _Targets.of(objects), scale)
+        return _polished(query.row.points, objects, motions, of, whole)
 
-    def _table(self, row: Row) -> _Table:
-        known = self._tables.get(row.id)
+    def _object(self, row: Row) -> _Object:
+        known = self._known.get(row.id)
         if known is None:
-            if len(self._tables) >= _REMEMBERED:
-                self._tables.pop(next(iter(self._tables)))
-            known = self._tables[row.id] = _Table.of(row.points)
+            if len(self._known) >= _REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[row.id] = _Object(row.points, row.normals)
         return known
 
 
 # ── looking up near points of many objects at once ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Object:
+    """An object's points and normals, and what finds the near ones."""
+
+    points: Float64[np.ndarray, "n 3"]
+    normals: Float64[np.ndarray, "n 3"]
+
+    @cached_property
+    def table(self) -> _Table:
+        return _Table.of(self.points)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        return cKDTree(self.points)
+
+    @cached_property
+    def own_evidence(self) -> Float[np.ndarray, "n"]:
+        """What a perfect match would have: of each point against the nearest other one."""
+        near = self.tree.query(self.points, min(2, len(self.points)))[1].reshape(len(self.points), -1)[:, -1]
+        gap = self.points - self.points[near]
+        return _evidence((gap**2).sum(axis=1), (gap * self.normals[near]).sum(axis=1) ** 2)
+
+    def partners(self, moved: Float[np.ndarray, "m 3"]) -> Int[np.ndarray, "m"]:
+        """The nearest points; what is out of reach has a partner that is, too."""
+        return np.minimum(self._nearest(moved, _REACH)[1], len(self.points) - 1)
+
+    def residuals(
+        self, moved: Float[np.ndarray, "m 3"], unit: float = 1.0
+    ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
+        """Square distances to the nearest point and to its plane, times a square unit; the reach where none is near."""
+        distance, near = self._nearest(moved, _REACH / unit)
+        close = np.isfinite(distance)
+        point, plane = np.full((2, len(moved)), _REACH**2)
+        gap = moved[close] - self.points[near[close]]
+        point[close] = (unit * distance[close]) ** 2
+        plane[close] = (unit * (gap * self.normals[near[close]]).sum(axis=1)) ** 2
+        return point, plane
+
+    def _nearest(self, moved: Float[np.ndarray, "m 3"], reach: float) -> tuple[np.ndarray, np.ndarray]:
+        # A search that may stop early is much quicker where nothing is near.
+        return self.tree.query(moved, distance_upper_bound=reach)
 
 
 @dataclass(frozen=True)
@@ -144,14 +187,15 @@ class _Targets:
     near: Int[np.ndarray, "all_cells"]
 
     @classmethod
-    def of(cls, rows: Sequence[Row], tables: Sequence[_Table]) -> _Targets:
+    def of(cls, objects: Sequence[_Object]) -> _Targets:
         def columns(arrays: list[np.ndarray]) -> Float32[np.ndarray, "3 n"]:
             return np.ascontiguousarray(np.concatenate(arrays).T.astype(np.float32))
 
+        tables = [one.table for one in objects]
         return cls(
-            points=columns([row.points for row in rows]),
-            normals=columns([row.normals for row in rows]),
-            first=np.cumsum([0, *(len(row.points) for row in rows[:-1])]),
+            points=columns([one.points for one in objects]),
+            normals=columns([one.normals for one in objects]),
+            first=np.cumsum([0, *(len(one.points) for one in objects[:-1])]),
             low=np.stack([table.low for table in tables], axis=1).astype(np.float32),
             inverse_cell=np.array([1 / table.cell for table in tables], dtype=np.float32),
             near=np.concatenate([table.near for table in tables]),
@@ -238,7 +282,7 @@ def _hypotheses(
     theirs, mine, of = [], [], []
     for number, row in enumerate(rows):
         alike = query.row.percepts @ row.percepts.T
-        best = np.argsort(-alike, axis=None, kind="stable")[:_PAIRS]
+        best = np.argpartition(-alike, min(_PAIRS, alike.size) - 1, axis=None)[:_PAIRS]
         q, r = np.unravel_index(best, alike.shape)
         theirs += [(row.viewpoints.rotation[r], row.viewpoints.translation[r])]
         mine += [(own.rotation[q], own.translation[q])]
@@ -294,52 +338,15 @@ def _best(
     """The ``most`` best poses of each candidate that differ, all of them in order of their cost."""
     order = np.lexsort((cost, of))
     bounds = np.flatnonzero(np.diff(of[order], prepend=-1, append=-1))
-    kept = []
-    for start, end in pairwise(bounds):
-        one = order[start : min(end, start + _LOOKED_AT)]
-        kept.append(one[:1] if most == 1 else one[distinct(motions[one], np.arange(len(one)), most, *_APART)])
-    found = np.concatenate(kept)
+    if most == 1:
+        found = order[bounds[:-1]]
+    else:
+        each = (order[start : min(end, start + _LOOKED_AT)] for start, end in pairwise(bounds))
+        found = np.concatenate([one[distinct(motions[one], np.arange(len(one)), most, *_APART)] for one in each])
     return found[np.argsort(cost[found], kind="stable")]
 
 
 # ── on many points: exact partners, and what is left ──────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Surface:
-    """Points with normals and a tree of them."""
-
-    points: Float64[np.ndarray, "n 3"]
-    normals: Float64[np.ndarray, "n 3"]
-    tree: cKDTree
-
-    def pairs(self, moved: Float[np.ndarray, "m 3"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As ``_Targets.pairs``, of one motion; what is out of reach has a partner that is, too."""
-        near = np.minimum(self._nearest(moved)[1], len(self.points) - 1)
-        return moved.T[:, None], self.points[near].T[:, None], self.normals[near].T[:, None]
-
-    def residuals(
-        self, moved: Float[np.ndarray, "m 3"], unit: float = 1.0
-    ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
-        """Square distances to the nearest point and to its plane, times a square unit; the reach where none is near."""
-        distance, near = self._nearest(moved, _REACH / unit)
-        close = np.isfinite(distance)
-        point, plane = np.full((2, len(moved)), _REACH**2)
-        gap = moved[close] - self.points[near[close]]
-        point[close] = (unit * distance[close]) ** 2
-        plane[close] = (unit * (gap * self.normals[near[close]]).sum(axis=1)) ** 2
-        return point, plane
-
-    def _nearest(self, moved: Float[np.ndarray, "m 3"], reach: float = _REACH) -> tuple[np.ndarray, np.ndarray]:
-        # A search that may stop early is much quicker where nothing is near.
-        return self.tree.query(moved, distance_upper_bound=reach)
-
-    @cached_property
-    def own_evidence(self) -> Float[np.ndarray, "n"]:
-        """What a perfect match would have: of each point against the nearest other one."""
-        near = self.tree.query(self.points, 2)[1][:, 1]
-        gap = self.points - self.points[near]
-        return _evidence((gap**2).sum(axis=1), (gap * self.normals[near]).sum(axis=1) ** 2)
 
 
 def surface_normals(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
@@ -354,43 +361,48 @@ def _evidence(point: Float[np.ndarray, "m"], plane: Float[np.ndarray, "m"]) -> F
 
 
 def _polished(
-    points: Float[np.ndarray, "n 3"], rows: Sequence[Row], motions: Similarity, of: Int[np.ndarray, "h"], whole: bool
+    points: Float[np.ndarray, "n 3"],
+    objects: Sequence[_Object],
+    motions: Similarity,
+    of: Int[np.ndarray, "h"],
+    whole: bool,
 ) -> list[Verified]:
     """Every pose refined on many points, the best of them on all; one for each candidate, best first."""
-    some = points[evenly(min(len(points), _FINE_POINTS), len(points))]
-    query = _Surface(points, surface_normals(points), cKDTree(points))
-    surfaces = {
-        int(number): _Surface(rows[number].points, rows[number].normals, cKDTree(rows[number].points)) for number in of
-    }
+    query = _Object(points, surface_normals(points))
 
-    def judged(number: int, motion: Similarity, points: np.ndarray, reaches: Sequence[float]) -> Verified:
-        surface = surfaces[number]
+    def judged(motions: Similarity, of: Sequence[int], points: np.ndarray, reaches: Sequence[float]) -> list[Verified]:
+        equal = np.ones(len(points))
         for reach in reaches:
-            motion = step(surface.pairs(motion.apply(points)[0]), np.ones(len(points)), motion, reach, whole)
-        return _judged(number, motion, points, surface, query, whole)
+            moved = motions.apply(points)
+            near = [objects[number].partners(one) for number, one in zip(of, moved, strict=True)]
+            fixed = np.stack([objects[number].points[one] for number, one in zip(of, near, strict=True)])
+            normal = np.stack([objects[number].normals[one] for number, one in zip(of, near, strict=True)])
+            pairs = tuple(np.moveaxis(one, -1, 0) for one in (moved, fixed, normal))
+            motions = step(pairs, equal, motions, reach, whole)
+        found = [_judged(n, motions[k], points, objects[n], query, whole) for k, n in enumerate(of)]
+        return sorted(found, key=lambda one: one.score)
 
-    found = [judged(int(number), motions[index : index + 1], some, _FINE_REACHES) for index, number in enumerate(of)]
-    found.sort(key=lambda one: one.score)
-    last = [judged(one.candidate, one.T_object_query, points, _LAST_REACHES) for one in found[:_LAST]]
-    found = sorted(last, key=lambda one: one.score) + found[_LAST:]
-    one_each = {one.candidate: one for one in reversed(found)}
-    return [one for one in found if one_each[one.candidate] is one]
+    some = points[evenly(min(len(points), _FINE_POINTS), len(points))]
+    found = judged(motions, of.tolist(), some, _FINE_REACHES)
+    best, rest = found[:_LAST], found[_LAST:]
+    best = judged(stack([one.T_object_query for one in best]), [one.candidate for one in best], points, _LAST_REACHES)
+    one_each = {one.candidate: one for one in reversed(best + rest)}
+    return sorted(one_each.values(), key=(best + rest).index)
 
 
 def _judged(
-    number: int, motion: Similarity, points: Float[np.ndarray, "n 3"], surface: _Surface, query: _Surface, whole: bool
+    number: int, motion: Similarity, points: Float[np.ndarray, "n 3"], target: _Object, query: _Object, whole: bool
 ) -> Verified:
     """A pose by the evidence of the query's points against the object, and a little of the object's against the query.
 
     The confidence compares with what the object's own points have against each other, where the query is: that is as
     well as another sampling of it can fit.
     """
-    point, plane = surface.residuals(motion.apply(points)[0])
-    back, back_plane = query.residuals(motion.observe(surface.points)[0], float(motion.scale[0]))
+    point, plane = target.residuals(motion.apply(points))
+    back, back_plane = query.residuals(motion.observe(target.points), float(motion.scale))
     forward, backward = _evidence(point, plane), _evidence(back, back_plane)
-    own = surface.own_evidence
     near = back < _REACH**2
-    usual = float(own[near].mean()) if near.any() else float(own.mean())
+    usual = float(target.own_evidence[near].mean()) if near.any() else 0.0
     score = float(forward.mean()) + (1.0 if whole else _UNSEEN) * float(backward.mean())
     misfit = (score / 2 if whole else float(forward.mean())) / (_FLOOR + usual)
     kept = np.sort(plane)[: max(1, int(np.ceil(0.9 * len(plane))))]
