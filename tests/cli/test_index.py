@@ -73,11 +73,14 @@ def test_search_for_people_and_as_json(capsys, folder, index, tmp_path):
     assert best["scale"] == pytest.approx(1, rel=1e-3)
     matrix = np.array(best["matrix"])
     np.testing.assert_allclose(_chair(folder) @ matrix[:3, :3].T + matrix[:3, 3], load_points(query).points, atol=5e-3)
-    assert best["chamfer"] < 1e-3
+    assert best["error"] < 1e-3
+    assert best["confidence"] > 0.9
+    np.testing.assert_allclose(np.array(best["T_object_scan"]) @ matrix, np.eye(4), atol=1e-6)
+    assert record["found"]
 
-    lamps = json.loads(call(capsys, "search", index, query, "--class", "lamp", "--rerank", 0, "--json")[1])["hits"]
+    lamps = json.loads(call(capsys, "search", index, query, "--class", "lamp", "--verify", 0, "--json")[1])["hits"]
     assert [hit["class"] for hit in lamps] == ["lamp", "lamp"]
-    assert [hit["chamfer"] for hit in lamps] == [None, None]
+    assert [hit["confidence"] for hit in lamps] == [None, None]
     zeros = json.loads(call(capsys, "search", index, query, "--path", "*/0.ply", "--json")[1])["hits"]
     assert {hit["name"] for hit in zeros} == {"chair/0.ply", "lamp/0.ply"}
 

@@ -18,24 +18,20 @@ import numpy as np
 
 from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
-from geocaps.apps.encoding import Encoding
 from geocaps.batch.shards import file_sha256
 from geocaps.data import PointDataset
 from geocaps.data.base import UNLABELLED
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, SearchIndexError, Skipped
-from geocaps.geometry.sampling import evenly
-from geocaps.geometry.se3 import Pose
-from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import Hit, SearchResult
-from geocaps.index.store import Filter, Row, Store
-from geocaps.index.verify import Query, Verified, Verifier, surface_normals
+from geocaps.index.rows import Row, row_of, similarities
+from geocaps.index.store import Filter, Store
+from geocaps.index.verify import Query, Verified, Verifier
 from geocaps.model.checkpoint import weights_of
 from geocaps.model.config import ObjectConfig
 
 __all__ = ["AddReport", "Hit", "Index", "IndexInfo", "SearchResult", "Skipped"]
 
-KEPT_POINTS = 1024  # of an object, for verifying and drawing it
 CANDIDATES = 100  # objects that are verified unless the caller says otherwise
 _BATCH = 64  # objects looked at together, and the most in one commit: what a kill can cost
 _BATCH_POINTS = 4_000_000  # points held at a time: large scans are written in smaller commits
@@ -168,9 +164,9 @@ class Index:
         model = self.model
         checked = as_cloud(cloud, model.config.parts.parts, "the query", drop_invalid=drop_invalid)
         encoding = model.encode(checked)
-        query = _row(model, encoding, "", checked.name)
+        query = row_of(model, encoding, "", checked.name)
         likely = self._store.most_alike(query.percepts, query.feature, max(k, verify), Filter(class_name, path))
-        seen = Query(query, _similarities(encoding.parse.candidates[0]))
+        seen = Query(query, similarities(encoding.parse.candidates[0]))
         verified = self._verifier.verify(seen, [row for row, _ in likely[:verify]])
         first = [_hit(query, *likely[one.candidate], one) for one in verified]
         rest = sorted(set(range(len(likely))) - {one.candidate for one in verified})
@@ -367,40 +363,11 @@ class _Adding:
         rows = []
         for id_, encoding in zip(ready, self._model.encode_many(list(ready.values())), strict=True):
             entry = entries[id_]
-            rows.append(_row(self._model, encoding, id_, entry.called(id_), entry.path, entry.class_name))
+            rows.append(row_of(self._model, encoding, id_, entry.called(id_), entry.path, entry.class_name))
         self._store.write(rows)
         self._present.update(ready)
         self._added += len(rows)
         self._dropped += sum(cloud.dropped for cloud in ready.values())
-
-
-def _row(
-    model: Model, encoding: Encoding, id_: str, name: str, path: str | None = None, class_name: str | None = None
-) -> Row:
-    """What an index keeps of an encoded object."""
-    points = model.prepare(encoding.cloud)[0].numpy()
-    points = points[evenly(min(len(points), KEPT_POINTS), len(points))]
-    parse = encoding.parse
-    assert parse.places is not None
-    seen = encoding.parts.share > 0
-    return Row(
-        id_,
-        name,
-        path,
-        class_name,
-        feature=encoding.feature,
-        percepts=encoding.parts.percept[seen],
-        viewpoints=_similarities(parse.places[0])[seen],
-        pose=_similarities(parse.object.pose[0]),
-        normalization=encoding.normalization,
-        points=points,
-        normals=surface_normals(points),
-    )
-
-
-def _similarities(pose: Pose) -> Similarity:
-    """Poses of the model, in the model's frame."""
-    return Similarity.from_wxyz(pose.wxyz.double().numpy(), pose.translation.double().numpy())
 
 
 def _hit(query: Row, row: Row, similarity: float, verified: Verified | None = None) -> Hit:

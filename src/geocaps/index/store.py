@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float32
 
-from geocaps.errors import GeocapsError, MissingExtraError, SearchIndexError
-from geocaps.geometry.similarity import Similarity
+from geocaps.errors import GeocapsError, SearchIndexError
+from geocaps.index.rows import Row, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 TABLE = "objects"
 _OLDER = ("1", "2")
@@ -28,34 +26,7 @@ APPROXIMATE_FROM = 50_000  # objects, from which a vector index answers in place
 _WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
 _PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
-_QUANTUM = 1 / 32767  # kept points lie in the unit ball and are stored as 16-bit multiples of this
-_DIRECTION = 127  # normals are stored as 8-bit numbers, to half a degree
-_WORDS = ("id", "name", "path", "class_name")
-_REALS = ("feature", "percepts", "viewpoints", "translation", "wxyz", "center")
-_NUMBERS = (*_REALS, "points", "normals")
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
-
-
-@dataclass(frozen=True)
-class Row:
-    """One object of an index."""
-
-    id: str  # SHA-256 of its content
-    name: str
-    path: str | None
-    class_name: str | None
-    feature: Float32[np.ndarray, "d"]
-    percepts: Float32[np.ndarray, "j e"]  # of the parts that have points: unit vectors
-    viewpoints: Similarity  # [j]: where these were seen from, in the model's frame
-    pose: Similarity  # the object capsule's, in the model's frame
-    normalization: Similarity  # from the model's frame to the user's coordinates: not rotated
-    points: Float[np.ndarray, "n 3"]  # in the model's frame
-    normals: Float[np.ndarray, "n 3"]
-
-    @property
-    def user_points(self) -> Float64[np.ndarray, "n 3"]:
-        """The kept points in the object's own coordinates."""
-        return self.normalization.apply(self.points)
 
 
 @dataclass(frozen=True)
@@ -101,7 +72,7 @@ class Store:
         """Makes the empty table, unless another process was quicker."""
         made_with = {_FORMAT_KEY: FORMAT, _WEIGHTS_KEY: weights, _CONFIG_KEY: config}
         with self._told("made"):
-            schema = _schema(dimension, percept, {key: value.encode() for key, value in made_with.items()})
+            schema = schema_of(dimension, percept, {key: value.encode() for key, value in made_with.items()})
             self._database().create_table(TABLE, schema=schema, exist_ok=True)
         self._table = None
 
@@ -142,7 +113,7 @@ class Store:
         """Adds the rows whose ids are not there yet, in one commit."""
         if rows:
             with self._told("written to"):
-                batch = _extra("pyarrow").Table.from_pylist([_to_arrow(row) for row in rows], self.table.schema)
+                batch = extra("pyarrow").Table.from_pylist([to_arrow(row) for row in rows], self.table.schema)
                 self.table.merge_insert("id").when_not_matched_insert_all().execute(batch)
 
     def delete(self, where: Filter) -> int:
@@ -174,9 +145,9 @@ class Store:
             found = query.limit(wide).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
             # LanceDB adds up 1 - cosine over the percepts of the query. Features have a root mean square of 1.
             similarity = 1 - found["_distance"].to_numpy() / len(percepts)
-            features = np.array(_arrays(found["feature"])).reshape(-1, len(feature))
+            features = np.array(arrays_of(found["feature"])).reshape(-1, len(feature))
             best = np.argsort(-similarity - _FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
-            rows = _from_arrow(found.take(best))
+            rows = from_arrow(found.take(best))
         return list(zip(rows, similarity[best].tolist(), strict=True))
 
     @property
@@ -242,7 +213,7 @@ class Store:
         return False
 
     def _database(self) -> Any:
-        lancedb = _extra("lancedb")
+        lancedb = extra("lancedb")
         # What other processes and machines have written is seen at the next call.
         return lancedb.connect(self.where, read_consistency_interval=timedelta(0))
 
@@ -258,8 +229,8 @@ class Store:
             )
         if version != FORMAT or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
             raise SearchIndexError(f"{self.where} holds a LanceDB table, but not a geocaps index of format {FORMAT}")
-        dimension, percept = _sizes(schema)
-        if not schema.equals(_schema(dimension, percept, {})):
+        dimension, percept = sizes_of(schema)
+        if not schema.equals(schema_of(dimension, percept, {})):
             raise SearchIndexError(
                 f"{self.where} has other columns than a geocaps index of format {FORMAT}: make a new one"
             )
@@ -297,109 +268,3 @@ def _like(pattern: str) -> str:
     """A pattern with ``*`` and ``?`` as one of SQL, whose own wildcards are taken as they are."""
     meaning = {"*": "%", "?": "_", "%": "\\%", "_": "\\_", "\\": "\\\\"}
     return "".join(meaning.get(letter, letter) for letter in pattern)
-
-
-# ── rows and arrow ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _extra(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError("a search index", "index") from error
-
-
-def _schema(dimension: int, percept: int, metadata: dict[bytes, bytes]) -> pa.Schema:
-    pa = _extra("pyarrow")
-    fields = [
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("path", pa.string()),
-        ("class_name", pa.string()),
-        ("feature", pa.list_(pa.float32(), dimension)),
-        ("percepts", pa.list_(pa.list_(pa.float32(), percept))),
-        ("viewpoints", pa.list_(pa.float32())),  # seven numbers for each percept: translation, quaternion
-        ("translation", pa.list_(pa.float64(), 3)),
-        ("wxyz", pa.list_(pa.float64(), 4)),
-        ("center", pa.list_(pa.float64(), 3)),
-        ("scale", pa.float64()),
-        ("points", pa.list_(pa.int16())),
-        ("normals", pa.list_(pa.int8())),
-    ]
-    return pa.schema(fields, metadata=metadata)
-
-
-def _sizes(schema: pa.Schema) -> tuple[int, int]:
-    """Numbers in a feature and in a percept; 1 where a table has no such column, as no index has."""
-    feature = schema.field("feature").type if "feature" in schema.names else None
-    percepts = schema.field("percepts").type if "percepts" in schema.names else None
-    found = getattr(feature, "list_size", 1), getattr(getattr(percepts, "value_type", None), "list_size", 1)
-    return max(1, found[0]), max(1, found[1])
-
-
-def _to_arrow(row: Row) -> dict[str, Any]:
-    own = {name: getattr(row, name) for name in ("id", "name", "path", "class_name", "feature")}
-    placed = {"translation": row.pose.translation, "wxyz": row.pose.wxyz, "center": row.normalization.translation}
-    seen = np.concatenate([row.viewpoints.translation, row.viewpoints.wxyz], axis=1).astype(np.float32)
-    return {
-        **own,
-        **placed,
-        "percepts": list(row.percepts),
-        "viewpoints": seen.reshape(-1),
-        "scale": float(row.normalization.scale),
-        "points": np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1),
-        "normals": np.rint(row.normals * _DIRECTION).astype(np.int8).reshape(-1),
-    }
-
-
-def _from_arrow(found: pa.Table) -> list[Row]:
-    """Column by column: one Python object for each number would take longer than the search."""
-    plain = {name: found[name].to_pylist() for name in _WORDS}
-    scale = found["scale"].to_pylist()
-    lists = {name: _arrays(found[name]) for name in _NUMBERS}
-    records = [{name: values[index] for name, values in lists.items()} for index in range(found.num_rows)]
-    for id_, record, size in zip(plain["id"], records, scale, strict=True):
-        if not (size > 0 and np.isfinite(size) and _is_sound(record)):
-            raise ValueError(f"the entry {id_} is damaged")
-    if not records:
-        return []
-    poses = Similarity.from_wxyz(np.stack(lists["wxyz"]), np.stack(lists["translation"]))
-    seen = np.concatenate(lists["viewpoints"]).astype(np.float64).reshape(-1, 7)
-    viewpoints = Similarity.from_wxyz(seen[:, 3:], seen[:, :3])
-    first = np.cumsum([0, *(len(one) // 7 for one in lists["viewpoints"])])
-    return [
-        Row(
-            **{name: values[index] for name, values in plain.items()},
-            feature=record["feature"],
-            percepts=record["percepts"].reshape(first[index + 1] - first[index], -1),
-            viewpoints=viewpoints[first[index] : first[index + 1]],
-            pose=poses[index],
-            normalization=Similarity(np.eye(3), record["center"], scale[index]),
-            points=record["points"].reshape(-1, 3) * _QUANTUM,
-            normals=record["normals"].reshape(-1, 3) / _DIRECTION,
-        )
-        for index, record in enumerate(records)
-    ]
-
-
-def _is_sound(record: dict[str, np.ndarray]) -> bool:
-    seen, points = record["viewpoints"].reshape(-1, 7), record["points"]
-    shaped = len(seen) > 0 and len(record["percepts"]) % len(seen) == 0 and len(points) == len(record["normals"]) > 0
-    turned = record["wxyz"].any() and seen[:, 3:].any(axis=1).all()
-    return bool(shaped and turned and all(np.isfinite(record[name]).all() for name in _REALS))
-
-
-def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """The numbers of each entry of a column of lists, or of lists of lists."""
-    arrays = []
-    for chunk in column.chunks:
-        values, bounds = chunk, np.arange(len(chunk) + 1)
-        while hasattr(values.type, "value_type"):
-            size = getattr(values.type, "list_size", None)
-            if size is None:
-                bounds, values = values.offsets.to_numpy()[bounds], values.values
-            else:
-                bounds, values = (bounds + values.offset) * size, values.values
-        numbers = values.to_numpy(zero_copy_only=False)
-        arrays += [numbers[start:end] for start, end in pairwise(bounds)]
-    return arrays

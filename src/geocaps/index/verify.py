@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int
-from scipy.ndimage import distance_transform_edt
-from scipy.spatial import cKDTree
+from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.align.hypotheses import distinct
-from geocaps.apps.align.icp import ahead, dot, step
-from geocaps.apps.align.prepare import farthest, plane_normals
+from geocaps.apps.align.icp import step
+from geocaps.apps.align.prepare import farthest
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
-from geocaps.index.store import Row
+from geocaps.index.rows import Row
+from geocaps.index.targets import REACH, Target, Targets, evidence, surface_normals
 
 _PAIRS = 32  # most alike pairs of parts, of each candidate, that give hypotheses
 # Proper changes of sign of a frame's axes: on flat or symmetric patches they are arbitrary.
@@ -36,10 +34,6 @@ _LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on 
 _FINE_POINTS = 512
 _COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
 _FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
-_CELLS, _MARGIN = 24, 0.3  # of a table of near points: cells along each side, and room around the object
-_NEIGHBOURS = 16
-# A point farther from the surface than the reach is unexplained; most of the evidence lies within the width.
-_REACH, _WIDTH, _PLANE_SHARE = 0.1, 0.02, 0.97
 _UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
 # The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
 _TIE, _TIE_WIDTH, _FLOOR = 1.03, 0.08, 0.03
@@ -71,7 +65,7 @@ class Verifier:
     """Objects that were candidates lately are kept as they are worked with: those that look alike come back."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Object] = {}
+        self._known: dict[str, Target] = {}
 
     def verify(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
         """The candidates that were refined on many points, best first; at most ten.
@@ -99,157 +93,23 @@ class Verifier:
         if not candidates:
             return []
         objects = [self._object(row) for row in candidates]
-        motions, of = _search(query, candidates, _Targets.of(objects), scale)
+        motions, of = _search(query, candidates, Targets.of(objects), scale)
         return _polished(query.row.points, objects, motions, of, whole)
 
-    def _object(self, row: Row) -> _Object:
+    def _object(self, row: Row) -> Target:
         known = self._known.get(row.id)
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[row.id] = _Object(row.points, row.normals)
+            known = self._known[row.id] = Target(row.points, row.normals)
         return known
-
-
-# ── looking up near points of many objects at once ────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Object:
-    """An object's points and normals, and what finds the near ones."""
-
-    points: Float64[np.ndarray, "n 3"]
-    normals: Float64[np.ndarray, "n 3"]
-
-    @cached_property
-    def table(self) -> _Table:
-        return _Table.of(self.points)
-
-    @cached_property
-    def tree(self) -> cKDTree:
-        return cKDTree(self.points)
-
-    @cached_property
-    def own_evidence(self) -> Float[np.ndarray, "n"]:
-        """What a perfect match would have: of each point against the nearest other one."""
-        near = self.tree.query(self.points, min(2, len(self.points)))[1].reshape(len(self.points), -1)[:, -1]
-        gap = self.points - self.points[near]
-        return _evidence((gap**2).sum(axis=1), (gap * self.normals[near]).sum(axis=1) ** 2)
-
-    def partners(self, moved: Float[np.ndarray, "m 3"]) -> Int[np.ndarray, "m"]:
-        """The nearest points; what is out of reach has a partner that is, too."""
-        return np.minimum(self._nearest(moved, _REACH)[1], len(self.points) - 1)
-
-    def residuals(
-        self, moved: Float[np.ndarray, "m 3"], unit: float = 1.0
-    ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
-        """Square distances to the nearest point and to its plane, times a square unit; the reach where none is near."""
-        distance, near = self._nearest(moved, _REACH / unit)
-        close = np.isfinite(distance)
-        point, plane = np.full((2, len(moved)), _REACH**2)
-        gap = moved[close] - self.points[near[close]]
-        point[close] = (unit * distance[close]) ** 2
-        plane[close] = (unit * (gap * self.normals[near[close]]).sum(axis=1)) ** 2
-        return point, plane
-
-    def _nearest(self, moved: Float[np.ndarray, "m 3"], reach: float) -> tuple[np.ndarray, np.ndarray]:
-        # A search that may stop early is much quicker where nothing is near.
-        return self.tree.query(moved, distance_upper_bound=reach)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """For each cell of a grid about an object a near point of it."""
-
-    low: Float64[np.ndarray, "3"]
-    cell: float
-    near: Int[np.ndarray, "cells"]
-
-    @classmethod
-    def of(cls, points: Float[np.ndarray, "n 3"]) -> _Table:
-        low = points.min(axis=0) - _MARGIN
-        cell = float((points.max(axis=0) + _MARGIN - low).max()) / _CELLS
-        holder = np.full((_CELLS,) * 3, -1, dtype=np.int16)
-        holder[tuple(((points - low) / cell).astype(np.int64).T)] = np.arange(len(points))
-        nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
-        return cls(low, cell, holder[tuple(nearest)].reshape(-1))
-
-
-@dataclass(frozen=True)
-class _Targets:
-    """All candidates of a query, one after the other; float32, as hypotheses are many."""
-
-    points: Float32[np.ndarray, "3 n"]
-    normals: Float32[np.ndarray, "3 n"]
-    first: Int[np.ndarray, "c"]  # of each candidate's points
-    low: Float32[np.ndarray, "3 c"]
-    inverse_cell: Float32[np.ndarray, "c"]
-    near: Int[np.ndarray, "all_cells"]
-
-    @classmethod
-    def of(cls, objects: Sequence[_Object]) -> _Targets:
-        def columns(arrays: list[np.ndarray]) -> Float32[np.ndarray, "3 n"]:
-            return np.ascontiguousarray(np.concatenate(arrays).T.astype(np.float32))
-
-        tables = [one.table for one in objects]
-        return cls(
-            points=columns([one.points for one in objects]),
-            normals=columns([one.normals for one in objects]),
-            first=np.cumsum([0, *(len(one.points) for one in objects[:-1])]),
-            low=np.stack([table.low for table in tables], axis=1).astype(np.float32),
-            inverse_cell=np.array([1 / table.cell for table in tables], dtype=np.float32),
-            near=np.concatenate([table.near for table in tables]),
-        )
-
-    def partners(self, of: Int[np.ndarray, "h"], moved: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
-        """Indices of points near the moved ones, each among those of its own candidate."""
-        place = (moved - self.low[:, of, None]) * self.inverse_cell[of, None]
-        x, y, z = np.clip(place, 0, _CELLS - 1, out=place).astype(np.int32)
-        cell = (x * _CELLS + y) * _CELLS + z + (of * _CELLS**3).astype(np.int32)[:, None]
-        return self.near.take(cell) + self.first[of, None]
-
-    def pairs(
-        self, of: Int[np.ndarray, "h"], motions: Similarity, columns: Float32[np.ndarray, "3 m"]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The moved points, their partners and the normals there, each ``[3, h, m]``."""
-        moved = ahead(motions, columns).astype(np.float32)
-        partner = self.partners(of, moved)
-        return moved, self.points.take(partner, axis=1), self.normals.take(partner, axis=1)
-
-    def refined(
-        self,
-        of: Int[np.ndarray, "h"],
-        motions: Similarity,
-        columns: Float32[np.ndarray, "3 m"],
-        reaches: Sequence[float],
-    ) -> Similarity:
-        """ICP, point to plane, from the query to the objects only."""
-        equal = np.ones(columns.shape[1], dtype=np.float32)
-        for reach in reaches:
-            motions = step(self.pairs(of, motions, columns), equal, motions, reach, False)
-        return motions
-
-    def costs(
-        self,
-        of: Int[np.ndarray, "h"],
-        motions: Similarity,
-        columns: Float32[np.ndarray, "3 m"],
-        reach: float,
-        plane_share: float,
-    ) -> Float[np.ndarray, "h"]:
-        """Truncated square distances: a point without partner counts 1 and no more."""
-        moved, partner, normal = self.pairs(of, motions, columns)
-        gap = moved - partner
-        point = dot(gap, gap)
-        blend = plane_share * dot(gap, normal) ** 2 + (1 - plane_share) * point
-        return np.where(point < reach**2, blend / reach**2, 1).mean(axis=1)
 
 
 # ── from hypotheses to a few poses ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _search(
-    query: Query, rows: Sequence[Row], targets: _Targets, scale: Float64[np.ndarray, "c"]
+    query: Query, rows: Sequence[Row], targets: Targets, scale: Float64[np.ndarray, "c"]
 ) -> tuple[Similarity, Int[np.ndarray, "h"]]:
     """Poses of the query on the most likely candidates, best first, and which candidate each is of."""
     points = query.row.points[evenly(min(len(query.row.points), _PROBED), len(query.row.points))]
@@ -266,7 +126,7 @@ def _search(
     of = np.concatenate([of[likely], np.tile(of[first], len(_HALF_TURNS))])
     motions = targets.refined(of, motions, more, _MIDDLE_REACHES)
     motions = targets.refined(of, motions, columns, _MIDDLE_REACHES[-1:])
-    cost = targets.costs(of, motions, columns, _REACH, 0.9)
+    cost = targets.costs(of, motions, columns, REACH, 0.9)
     best, two = _best(motions, of, cost, 1)[:_FINE], _best(motions, of, cost, 2)
     # The best pose of each, and of the best candidates another one.
     kept = np.concatenate([best, two[np.isin(of[two], of[best[:_LAST]]) & ~np.isin(two, best)]])
@@ -349,26 +209,15 @@ def _best(
 # ── on many points: exact partners, and what is left ──────────────────────────────────────────────────────────────────
 
 
-def surface_normals(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
-    near = cKDTree(points).query(points, min(_NEIGHBOURS, len(points)))[1]
-    return plane_normals(np.ascontiguousarray(points.T).take(near, axis=1)).T
-
-
-def _evidence(point: Float[np.ndarray, "m"], plane: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-    """Minus the log likelihood of noise with heavy tails, from 0 to 1: small systematic gaps speak, too."""
-    blend = _PLANE_SHARE * plane + (1 - _PLANE_SHARE) * point
-    return np.where(point < _REACH**2, np.log1p(blend / _WIDTH**2) / np.log1p((_REACH / _WIDTH) ** 2), 1.0)
-
-
 def _polished(
     points: Float[np.ndarray, "n 3"],
-    objects: Sequence[_Object],
+    objects: Sequence[Target],
     motions: Similarity,
     of: Int[np.ndarray, "h"],
     whole: bool,
 ) -> list[Verified]:
     """Every pose refined on many points, the best of them on all; one for each candidate, best first."""
-    query = _Object(points, surface_normals(points))
+    query = Target(points, surface_normals(points))
 
     def judged(motions: Similarity, of: Sequence[int], points: np.ndarray, reaches: Sequence[float]) -> list[Verified]:
         equal = np.ones(len(points))
@@ -391,7 +240,7 @@ def _polished(
 
 
 def _judged(
-    number: int, motion: Similarity, points: Float[np.ndarray, "n 3"], target: _Object, query: _Object, whole: bool
+    number: int, motion: Similarity, points: Float[np.ndarray, "n 3"], target: Target, query: Target, whole: bool
 ) -> Verified:
     """A pose by the evidence of the query's points against the object, and a little of the object's against the query.
 
@@ -400,8 +249,8 @@ def _judged(
     """
     point, plane = target.residuals(motion.apply(points))
     back, back_plane = query.residuals(motion.observe(target.points), float(motion.scale))
-    forward, backward = _evidence(point, plane), _evidence(back, back_plane)
-    near = back < _REACH**2
+    forward, backward = evidence(point, plane), evidence(back, back_plane)
+    near = back < REACH**2
     usual = float(target.own_evidence[near].mean()) if near.any() else 0.0
     score = float(forward.mean()) + (1.0 if whole else _UNSEEN) * float(backward.mean())
     misfit = (score / 2 if whole else float(forward.mean())) / (_FLOOR + usual)
