@@ -69,7 +69,7 @@ class IndexInfo:
     dimension: int
     """Numbers in a feature."""
     approximate: bool
-    """Whether a vector index answers; otherwise every feature is compared, and the answer is exact."""
+    """Whether a vector index answers; otherwise every percept is compared, and the candidates are exact."""
     weights: str
     """SHA-256 of the weights that its features were made with."""
 

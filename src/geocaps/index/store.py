@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TABLE = "objects"
 _OLDER = ("1", "2")
 FORMAT = "3"
-APPROXIMATE_FROM = 50_000  # objects, from which a vector index answers in place of a comparison with every feature
+APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers in place of a comparison with every percept
 _WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
 _PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
