@@ -411,7 +411,8 @@ def test_an_entry_that_cannot_be_is_one_sentence(tmp_path):
     table.create("none", "{}", 16, 8)
     good = random_rows(3)
     bad_scale = Similarity(np.eye(3), scale=-1.0)
-    for number, change in enumerate(({"normalization": bad_scale}, {"points": np.zeros((0, 3))})):
+    nothing = {"points": np.zeros((0, 3)), "normals": np.zeros((0, 3))}
+    for number, change in enumerate(({"normalization": bad_scale}, nothing)):
         table.write([replace(good[number], **change)])
         with pytest.raises(SearchIndexError, match=f"the entry {number} is damaged"):
             most_alike(table, good[number], 1)

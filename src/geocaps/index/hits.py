@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from geocaps.apps.clouds import Placed
 from geocaps.geometry.similarity import Similarity
 
-_FOUND = 0.5  # confidence from which a hit is named as what was looked for
+FOUND = 0.5  # confidence from which a hit is named as what was looked for
 _DRAWN, _DRAWN_INLINE, _NAME_WIDTH = 10, 5, 40
 
 
@@ -76,7 +76,7 @@ class SearchResult(Sequence[Hit]):
     @property
     def found(self) -> bool:
         """Whether the first hit explains the query; if not, none of these is the object that was looked for."""
-        return bool(self.hits) and self.hits[0].confidence is not None and self.hits[0].confidence >= _FOUND
+        return bool(self.hits) and self.hits[0].confidence is not None and self.hits[0].confidence >= FOUND
 
     @property
     def verdict(self) -> str:

@@ -19,6 +19,7 @@ from geocaps.apps.align.icp import step
 from geocaps.apps.align.prepare import farthest
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
+from geocaps.index.hits import FOUND
 from geocaps.index.rows import Row
 from geocaps.index.targets import REACH, Target, Targets, evidence, surface_normals
 
@@ -74,9 +75,9 @@ class Verifier:
         own: then both must lie on each other.
         """
         found = self._scanned(query, candidates)
-        if not found or found[0].confidence < 0.5:
+        if not found or found[0].confidence < FOUND:
             whole = self._verified(query, candidates, np.ones(len(candidates)), whole=True)
-            if not found or (whole and whole[0].confidence >= 0.5):
+            if not found or (whole and whole[0].confidence >= FOUND):
                 return whole
         return found
 
