@@ -51,7 +51,7 @@ class Target:
         return cKDTree(self.points)
 
     @cached_property
-    def ownevidence(self) -> Float[np.ndarray, "n"]:
+    def own_evidence(self) -> Float[np.ndarray, "n"]:
         """What a perfect match would have: of each point against the nearest other one."""
         near = self.tree.query(self.points, min(2, len(self.points)))[1].reshape(len(self.points), -1)[:, -1]
         gap = self.points - self.points[near]
