@@ -181,27 +181,6 @@ def test_a_turned_object_is_found_and_its_pose_brings_it_home(filled, model, ver
             assert best.error < 25.4 * 1e-3
 
 
-def crop(points: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """What lies on one side of a plane of random direction."""
-    along = points @ np.random.default_rng(seed).normal(size=3)
-    return points[np.argsort(along)[: int(share * len(points))]]
-
-
-def test_a_part_of_an_object_is_found_in_its_true_size(filled, model):
-    """Even with random weights: there are so few objects that geometry looks at them all."""
-    index = Index(filled, model)
-    for name, seed in (("chair", 2), ("lamp", 0), ("car", 1)):
-        points = make_shape(name, seed).sample(600, torch.Generator().manual_seed(77)).points.numpy()
-        kept = crop(points, 0.7, seed)
-        result = index.search(turned(kept), k=3)
-        assert result.found
-        best = result[0]
-        assert best.name == f"{name}/{seed}.npy"
-        assert best.scale == pytest.approx(1)
-        assert best.overlap[0] > 0.9
-        assert np.linalg.norm(best.T_object_scan.apply(turned(kept)) - kept, axis=1).mean() < 0.05
-
-
 def test_what_is_not_there_is_refused(filled, model):
     result = Index(filled, model).search(turned(shape("airplane", 3)), k=3)
     assert not result.found

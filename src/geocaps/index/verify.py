@@ -84,9 +84,9 @@ class Verifier:
     def _scanned(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
         size = float(query.row.normalization.scale)
         scale = np.array([size / float(row.normalization.scale) for row in candidates])
-        fit = np.flatnonzero((scale > _SMALLEST) & (scale < _LARGEST))
+        fit: list[int] = np.flatnonzero((scale > _SMALLEST) & (scale < _LARGEST)).tolist()
         found = self._verified(query, [candidates[index] for index in fit], scale[fit], whole=False)
-        return [replace(one, candidate=int(fit[one.candidate])) for one in found]
+        return [replace(one, candidate=fit[one.candidate]) for one in found]
 
     def _verified(
         self, query: Query, candidates: Sequence[Row], scale: Float64[np.ndarray, "c"], whole: bool
@@ -157,7 +157,9 @@ def _hypotheses(
         ]
         for both in (theirs, mine)
     )
-    by_parts = _laid(of_object[0] * signs[:, None], of_object[1], *of_query, scale[np.tile(pairs, len(_SIGNS))])
+    by_parts = _laid(
+        of_object[0] * signs[:, None], of_object[1], of_query[0], of_query[1], scale[np.tile(pairs, len(_SIGNS))]
+    )
     whole = np.repeat(np.arange(len(rows)), len(query.candidates))
     poses = [row.pose for row in rows]
     by_object = _laid(
@@ -227,7 +229,7 @@ def _polished(
             near = [objects[number].partners(one) for number, one in zip(of, moved, strict=True)]
             fixed = np.stack([objects[number].points[one] for number, one in zip(of, near, strict=True)])
             normal = np.stack([objects[number].normals[one] for number, one in zip(of, near, strict=True)])
-            pairs = tuple(np.moveaxis(one, -1, 0) for one in (moved, fixed, normal))
+            pairs = np.moveaxis(moved, -1, 0), np.moveaxis(fixed, -1, 0), np.moveaxis(normal, -1, 0)
             motions = step(pairs, equal, motions, reach, whole)
         found = [_judged(n, motions[k], points, objects[n], query, whole) for k, n in enumerate(of)]
         return sorted(found, key=lambda one: one.score)
