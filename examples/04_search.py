@@ -1,7 +1,7 @@
-"""Retrieve an object in an arbitrary orientation, and the pose that aligns each hit with it.
+"""Find an object from a partial scan in an arbitrary orientation, and where the scan lies on it.
 
-Makes an index of the embedded shapes (needs the extra `index`), searches for a new sampling of one of them in a random
-pose, and draws the hits. Run it twice: the second time nothing is added.
+Makes an index of the embedded shapes (needs the extra `index`), searches for a crop of a new sampling of one of them in
+a random pose, and draws the hits. Run it twice: the second time nothing is added.
 
     python examples/04_search.py [FOLDER]
 """
@@ -24,12 +24,13 @@ index = geocaps.Index(folder / "shapes.lance")  # for a folder of your own: inde
 print(index.add(shapes))
 
 points = shapes.of_classes("guitar").samplings(0, 1024, 1, torch.Generator().manual_seed(0))[0].numpy()
-query = geocaps.Similarity.from_wxyz(np.random.default_rng(0).normal(size=4)).apply(points)
+crop = points[np.argsort(points @ [1.0, 0.5, 0.2])[:700]]  # what lies on one side of a plane
+scan = geocaps.Similarity.from_wxyz(np.random.default_rng(0).normal(size=4)).apply(crop)
 
-hits = index.search(query, k=5)
-print(hits)
-print("T_query_hit of the best one =")
-print(hits[0].matrix.round(3))
+hits = index.search(scan, k=5)
+print(hits)  # says "none of these" where nothing in the index explains the scan
+print("T_object_scan of the best one =")
+print(hits[0].T_object_scan.matrix().round(3))
 
 (folder / "hits.png").write_bytes(hits.png())
 print("wrote", folder / "hits.png")

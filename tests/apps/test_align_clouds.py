@@ -9,7 +9,7 @@ import geocaps
 from geocaps.apps.align import _checked, _from_model, align
 from geocaps.apps.align.hypotheses import final_costs
 from geocaps.apps.align.icp import by_tree
-from geocaps.apps.align.prepare import _farthest, prepare
+from geocaps.apps.align.prepare import farthest, prepare
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import GeocapsError, InvalidInputError
@@ -319,9 +319,9 @@ def test_repeated_points_change_little():
 # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_probes_are_the_farthest_points():
+def test_probes_are_thefarthest_points():
     points = sample("chair", 300)
-    np.testing.assert_array_equal(_farthest(points.numpy(), 40), farthest_points(points[None], 40)[0])
+    np.testing.assert_array_equal(farthest(points.numpy(), 40), farthest_points(points[None], 40)[0])
 
 
 def test_what_lies_beyond_the_other_clouds_hull_is_excused():

@@ -73,13 +73,29 @@ def test_search_for_people_and_as_json(capsys, folder, index, tmp_path):
     assert best["scale"] == pytest.approx(1, rel=1e-3)
     matrix = np.array(best["matrix"])
     np.testing.assert_allclose(_chair(folder) @ matrix[:3, :3].T + matrix[:3, 3], load_points(query).points, atol=5e-3)
-    assert best["chamfer"] < 1e-3
+    assert best["error"] < 1e-3
+    assert best["confidence"] > 0.9
+    np.testing.assert_allclose(np.array(best["T_object_scan"]) @ matrix, np.eye(4), atol=1e-6)
+    assert record["found"]
 
-    lamps = json.loads(call(capsys, "search", index, query, "--class", "lamp", "--rerank", 0, "--json")[1])["hits"]
+    lamps = json.loads(call(capsys, "search", index, query, "--class", "lamp", "--verify", 0, "--json")[1])["hits"]
     assert [hit["class"] for hit in lamps] == ["lamp", "lamp"]
-    assert [hit["chamfer"] for hit in lamps] == [None, None]
+    assert [hit["confidence"] for hit in lamps] == [None, None]
     zeros = json.loads(call(capsys, "search", index, query, "--path", "*/0.ply", "--json")[1])["hits"]
     assert {hit["name"] for hit in zeros} == {"chair/0.ply", "lamp/0.ply"}
+
+
+def test_a_part_of_an_object_is_found_in_its_true_size(capsys, index, tmp_path):
+    points = make_shape("chair", 1).sample(1024, torch.Generator().manual_seed(77)).points.double()
+    crop = points[(points @ torch.tensor([1.0, 0.5, 0.2]).double()).argsort()[:700]]
+    save_points(tmp_path / "crop.npy", TURN.apply(crop).numpy())
+    record = json.loads(call(capsys, "search", index, tmp_path / "crop.npy", "--json")[1])
+    best = record["hits"][0]
+    assert (record["found"], best["name"], best["scale"]) == (True, "chair/1.ply", pytest.approx(1))
+    assert best["overlap"][0] > 0.9
+    matrix = np.array(best["T_object_scan"])
+    found = TURN.apply(crop).numpy() @ matrix[:3, :3].T + matrix[:3, 3]
+    assert np.linalg.norm(found - crop.numpy(), axis=1).mean() < 0.05
 
 
 def test_info_and_remove(capsys, folder, tmp_path):

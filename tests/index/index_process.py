@@ -16,7 +16,8 @@ import torch
 from geocaps import index as adding
 from geocaps.apps.encode import Model
 from geocaps.index import Index
-from geocaps.index.store import Row, Store
+from geocaps.index.rows import Row
+from geocaps.index.store import Store
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from tests.training.tiny import MODEL
 
@@ -42,9 +43,9 @@ def main(index: str, folder: str, hold: str) -> None:
         if event == hold:
             sys.stdin.readline()
 
-    def telling_create(store: Store, weights: str, config: str, dimension: int) -> None:
+    def telling_create(store: Store, weights: str, config: str, dimension: int, percept: int) -> None:
         tell("creating")
-        create(store, weights, config, dimension)
+        create(store, weights, config, dimension, percept)
         tell("created")
 
     def telling_write(store: Store, rows: Sequence[Row]) -> None:

@@ -145,6 +145,18 @@ class Encoding:
         return self._parsed().parse
 
     @property
+    def viewpoints(self) -> Similarity:
+        """Where each part is looked at from, ``[j]``, in your coordinates: its percept is what is seen from there.
+
+        In the middle of the part's surface, turned as the surfaces lie there. Two parts of two objects that look alike
+        tell with these how one object lies in the other.
+        """
+        places = self.parse.places
+        if places is None:
+            raise InvalidInputError("a model with the paper's object layer does not look at an object from its parts")
+        return to_user(places[0], self.normalization)
+
+    @property
     def normalization(self) -> Similarity:
         """From the model's frame to yours: ``x_yours = scale · x_model + translation``."""
         return self._parsed().normalization

@@ -65,7 +65,7 @@ def search(
     index: _Index,
     query: Annotated[str, Positional, arg(metavar="QUERY")],
     k: int = 10,
-    rerank: int = 20,
+    verify: int = 100,
     class_name: _Class = None,
     path: _Pattern = None,
     out: OutFile = None,
@@ -73,29 +73,30 @@ def search(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find the objects most like a cloud or mesh, and the poses that bring them onto it.
+    """Find the object that a cloud, a mesh or a partial scan shows, and the pose that brings it onto it.
 
-    Retrieval is by pose-invariant feature; the best hits are then aligned with the query and sorted by their Chamfer
-    distance. Each hit's pose is T_query_hit: x_query = scale R x_hit + t.
+    Candidates are those that look alike from their parts; each is verified by laying the query on it. Says "none of
+    these" where nothing in the index explains the query. Each hit's pose is T_query_hit: x_query = scale R x_hit + t;
+    its inverse is T_object_scan.
 
     Example: geocaps index search shapes.lance scan.ply --k 5 --out hits.png
 
     Args:
-        query: Cloud or mesh to look for: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
+        query: Cloud, scan or mesh to look for: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         k: Number of hits.
-        rerank: Nearest features that are aligned and sorted by Chamfer distance; 0 for none.
+        verify: Objects that are verified, of those most alike; 0 for none.
         class_name: Only objects of this class.
         path: Only objects whose whole path matches a pattern with * and ?, such as "*/chairs/*".
         out: Where to write a picture of the hits (PNG).
     """
     from geocaps.io.save import check_target, write_whole
 
-    if k < 1 or rerank < 0:
-        raise UsageError(f"--k must be at least 1 and --rerank at least 0, not {k} and {rerank}")
+    if k < 1 or verify < 0:
+        raise UsageError(f"--k must be at least 1 and --verify at least 0, not {k} and {verify}")
     if out is not None:
         check_target(out, (".png",))
     result = _opened(index, weights).search(
-        query, k, rerank=rerank, class_name=class_name, path=path, drop_invalid=drop_invalid
+        query, k, verify=verify, class_name=class_name, path=path, drop_invalid=drop_invalid
     )
     if out is not None:
         write_whole(out, result.png())
@@ -103,11 +104,13 @@ def search(
         {
             **output.record(hit, "name", "path"),
             "class": hit.class_name,
-            **output.record(hit, "distance", "chamfer", "matrix", "pose", "scale", "id"),
+            **output.record(hit, "similarity", "confidence", "overlap", "error", "matrix", "pose", "scale", "id"),
+            "T_object_scan": hit.T_object_scan.matrix(),
         }
         for hit in result
     ]
-    record = {"index": index, "query": query, "dropped": result.dropped, "hits": hits, "out": out}
+    told = {"found": result.found, "verdict": result.verdict}
+    record = {"index": index, "query": query, "dropped": result.dropped, **told, "hits": hits, "out": out}
     show(json, record, [repr(result), *([] if out is None else [f"wrote {out}"])])
 
 

@@ -130,8 +130,13 @@ def refine_pose(first: Cloud, second: Cloud, T_first_second: Float64[np.ndarray,
 
 def open3d_ransac(first: Cloud, second: Cloud) -> Rotation:
     """FPFH, RANSAC on mutual matches, ICP. Open3D's RANSAC runs in threads and may differ from run to run."""
+    return refine_pose(first, second, np.array(ransac(first, second).transformation))
+
+
+def ransac(first: Cloud, second: Cloud) -> Any:
+    """Open3D's result of FPFH and RANSAC: ``transformation`` from the second cloud to the first, ``fitness``."""
     registration = _open3d().pipelines.registration
-    result = registration.registration_ransac_based_on_feature_matching(
+    return registration.registration_ransac_based_on_feature_matching(
         *_source_and_target(first, second),
         True,
         MATCH_DISTANCE,
@@ -143,7 +148,6 @@ def open3d_ransac(first: Cloud, second: Cloud) -> Rotation:
         ],
         registration.RANSACConvergenceCriteria(RANSAC_ITERATIONS, RANSAC_CONFIDENCE),
     )
-    return refine_pose(first, second, np.array(result.transformation))
 
 
 def open3d_fgr(first: Cloud, second: Cloud) -> Rotation:

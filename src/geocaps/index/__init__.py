@@ -1,6 +1,6 @@
-"""``geocaps.Index("shapes.lance")``: retrieval of the same or a similar object, in arbitrary orientations.
+"""``geocaps.Index("shapes.lance")``: retrieval of the same or a similar object, in any pose, from a partial scan too.
 
-Objects are found by their pose-invariant features, and each hit is brought onto the query.
+Objects are found by what they look like from their parts; candidates are verified by laying the query on each.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import numpy as np
 
 from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
-from geocaps.apps.encoding import Encoding
 from geocaps.batch.shards import file_sha256
 from geocaps.data import PointDataset
 from geocaps.data.base import UNLABELLED
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, SearchIndexError, Skipped
-from geocaps.geometry.sampling import evenly
-from geocaps.index.rerank import Hit, SearchResult, reranked
-from geocaps.index.store import Filter, Row, Store
+from geocaps.index.hits import Hit, SearchResult
+from geocaps.index.rows import Row, row_of, similarities
+from geocaps.index.store import Filter, Store
+from geocaps.index.verify import Query, Verified, Verifier
 from geocaps.model.checkpoint import weights_of
+from geocaps.model.config import ObjectConfig
 
 __all__ = ["AddReport", "Hit", "Index", "IndexInfo", "SearchResult", "Skipped"]
 
-KEPT_POINTS = 512  # of an object, for aligning and drawing it
+CANDIDATES = 100  # objects that are verified unless the caller says otherwise
 _BATCH = 64  # objects looked at together, and the most in one commit: what a kill can cost
 _BATCH_POINTS = 4_000_000  # points held at a time: large scans are written in smaller commits
 _TIDY_EVERY = 200  # batches after which small files are joined
@@ -68,7 +69,7 @@ class IndexInfo:
     dimension: int
     """Numbers in a feature."""
     approximate: bool
-    """Whether a vector index answers; otherwise every feature is compared, and the answer is exact."""
+    """Whether a vector index answers; otherwise every percept is compared, and the candidates are exact."""
     weights: str
     """SHA-256 of the weights that its features were made with."""
 
@@ -94,7 +95,8 @@ class Index:
         if model is not None and not isinstance(model, Model):
             raise InvalidInputError(f"model must be what geocaps.load(folder) gives, not {type(model).__name__}")
         self._store = Store(path)
-        self._model = model
+        self._verifier = Verifier()
+        self._model = None if model is None else _that_looks(model)
         if model is not None and self._store.exists():
             self._check_weights()
 
@@ -105,7 +107,7 @@ class Index:
     @property
     def model(self) -> Model:
         if self._model is None:
-            self._model = load()
+            self._model = _that_looks(load())
         return self._model
 
     def __len__(self) -> int:
@@ -132,7 +134,9 @@ class Index:
         """
         entries = _entries(source, class_name, names, drop_invalid)
         if not self._store.exists():
-            self._store.create(self._weights, self._config, self.model.config.object.feature)
+            sizes = self.model.config.object
+            assert isinstance(sizes, ObjectConfig)
+            self._store.create(self._weights, self._config, sizes.feature, sizes.percept)
         self._check_weights()
         return _Adding(self._store, self.model).run(entries, on_object)
 
@@ -141,28 +145,33 @@ class Index:
         cloud: Source,
         k: int = 10,
         *,
-        rerank: int = 20,
+        verify: int = CANDIDATES,
         class_name: str | None = None,
         path: str | None = None,
         drop_invalid: bool = False,
     ) -> SearchResult:
-        """The k objects most like a cloud (an array, a path, a mesh), each with the pose that brings it onto the cloud.
+        """The objects that explain a cloud or are like it, each with the pose that brings it onto the cloud.
 
-        Found by the distance of features; the ``rerank`` nearest ones are aligned with the cloud and put in order by
-        their Chamfer distance (0: features alone, and poses from capsules). ``class_name`` is a class, ``path`` a
-        pattern with ``*`` and ``?`` over whole paths, as in ``"*/chairs/*"``. ``drop_invalid`` is as in ``add``.
+        The cloud (an array, a path, a mesh) may be a scan that shows a part of an object. Found by what both look like
+        from their parts; the ``verify`` most alike are verified by geometry, in the same units or, as a whole cloud, in
+        any (0: none is, and poses are those of the object capsules). Where no object explains the cloud, the result
+        says so (``result.found``). ``class_name`` is a class, ``path`` a pattern with ``*`` and ``?`` over whole paths,
+        as in ``"*/chairs/*"``. ``drop_invalid`` is as in ``add``.
         """
-        if k < 1 or rerank < 0:
-            raise InvalidInputError(f"k must be at least 1 and rerank at least 0, not {k} and {rerank}")
+        if k < 1 or verify < 0:
+            raise InvalidInputError(f"k must be at least 1 and verify at least 0, not {k} and {verify}")
         self._check_weights()
         model = self.model
         checked = as_cloud(cloud, model.config.parts.parts, "the query", drop_invalid=drop_invalid)
         encoding = model.encode(checked)
-        query = _row(model, encoding, "", checked.name)
-        found = self._store.nearest(query.feature, max(k, rerank), Filter(class_name, path))
-        turns = encoding.parse.candidates[0].rotation_matrix().double().numpy()
-        hits = reranked(query, turns, found, rerank)[:k]
-        return SearchResult(checked.name, tuple(hits), query.user_points, checked.dropped)
+        query = row_of(model, encoding, "", checked.name)
+        likely = self._store.most_alike(query.percepts, query.feature, max(k, verify), Filter(class_name, path))
+        seen = Query(query, similarities(encoding.parse.candidates[0]))
+        verified = self._verifier.verify(seen, [row for row, _ in likely[:verify]])
+        first = [_hit(query, *likely[one.candidate], one) for one in verified]
+        rest = sorted(set(range(len(likely))) - {one.candidate for one in verified})
+        hits = first + [_hit(query, *likely[index]) for index in rest[: max(0, k - len(first))]]
+        return SearchResult(checked.name, tuple(hits[:k]), query.user_points, checked.dropped)
 
     def remove(
         self, *, class_name: str | None = None, path: str | None = None, ids: Sequence[str] | None = None
@@ -354,17 +363,31 @@ class _Adding:
         rows = []
         for id_, encoding in zip(ready, self._model.encode_many(list(ready.values())), strict=True):
             entry = entries[id_]
-            rows.append(_row(self._model, encoding, id_, entry.called(id_), entry.path, entry.class_name))
+            rows.append(row_of(self._model, encoding, id_, entry.called(id_), entry.path, entry.class_name))
         self._store.write(rows)
         self._present.update(ready)
         self._added += len(rows)
         self._dropped += sum(cloud.dropped for cloud in ready.values())
 
 
-def _row(
-    model: Model, encoding: Encoding, id_: str, name: str, path: str | None = None, class_name: str | None = None
-) -> Row:
-    """What an index keeps of an encoded object."""
-    points = model.prepare(encoding.cloud)[0].numpy()
-    kept = points[evenly(min(len(points), KEPT_POINTS), len(points))]
-    return Row(id_, name, path, class_name, encoding.feature, encoding.pose, encoding.normalization, kept)
+def _hit(query: Row, row: Row, similarity: float, verified: Verified | None = None) -> Hit:
+    if verified is None:
+        # One object capsule laid on the other, and the spheres of both.
+        T_object_query = row.pose @ query.pose.inverse()
+        confidence = overlap = error = None
+    else:
+        T_object_query = verified.T_object_query
+        confidence, overlap = verified.confidence, verified.overlap
+        error = verified.distance * float(query.normalization.scale / T_object_query.scale)
+    T_query_hit = query.normalization @ T_object_query.inverse() @ row.normalization.inverse()
+    named = row.name, row.path, row.class_name
+    return Hit(*named, similarity, confidence, overlap, error, T_query_hit, row.id, row.user_points)
+
+
+def _that_looks(model: Model) -> Model:
+    if not isinstance(model.config.object, ObjectConfig):
+        raise InvalidInputError(
+            "an index compares objects by what they look like from their parts, and a model with the paper's object "
+            "layer does not look: use the shipped weights, or a model of the preset cpu"
+        )
+    return model

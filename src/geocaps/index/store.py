@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,40 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float32
 
-from geocaps.errors import GeocapsError, MissingExtraError, SearchIndexError
-from geocaps.geometry.similarity import Similarity
+from geocaps.errors import GeocapsError, SearchIndexError
+from geocaps.index.rows import Row, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 TABLE = "objects"
-FORMAT = "2"
-APPROXIMATE_FROM = 50_000  # objects, from which a vector index answers in place of a comparison with every feature
-_PROBES, _REFINE = 64, 40  # of that index: cells that are looked into, and how many times k are compared exactly
+_OLDER = ("1", "2")
+FORMAT = "3"
+APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers in place of a comparison with every percept
+_WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
+_PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
-_QUANTUM = 1 / 32767  # kept points lie in the unit ball and are stored as 16-bit multiples of this
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
-
-
-@dataclass(frozen=True)
-class Row:
-    """One object of an index."""
-
-    id: str  # SHA-256 of its content
-    name: str
-    path: str | None
-    class_name: str | None
-    feature: Float32[np.ndarray, "d"]
-    pose: Similarity  # the object capsule's, in the user's coordinates
-    normalization: Similarity  # from the model's frame to the user's coordinates: not rotated
-    points: Float[np.ndarray, "n 3"]  # in the model's frame
-
-    @property
-    def user_points(self) -> Float64[np.ndarray, "n 3"]:
-        """The kept points in the object's own coordinates."""
-        return self.normalization.apply(self.points)
 
 
 @dataclass(frozen=True)
@@ -87,11 +68,11 @@ class Store:
             )
         return table
 
-    def create(self, weights: str, config: str, dimension: int) -> None:
+    def create(self, weights: str, config: str, dimension: int, percept: int) -> None:
         """Makes the empty table, unless another process was quicker."""
         made_with = {_FORMAT_KEY: FORMAT, _WEIGHTS_KEY: weights, _CONFIG_KEY: config}
         with self._told("made"):
-            schema = _schema(dimension, {key: value.encode() for key, value in made_with.items()})
+            schema = schema_of(dimension, percept, {key: value.encode() for key, value in made_with.items()})
             self._database().create_table(TABLE, schema=schema, exist_ok=True)
         self._table = None
 
@@ -132,7 +113,7 @@ class Store:
         """Adds the rows whose ids are not there yet, in one commit."""
         if rows:
             with self._told("written to"):
-                batch = _extra("pyarrow").Table.from_pylist([_to_arrow(row) for row in rows], self.table.schema)
+                batch = extra("pyarrow").Table.from_pylist([to_arrow(row) for row in rows], self.table.schema)
                 self.table.merge_insert("id").when_not_matched_insert_all().execute(batch)
 
     def delete(self, where: Filter) -> int:
@@ -145,19 +126,29 @@ class Store:
                 self.table.delete(condition)
         return before
 
-    def nearest(self, feature: np.ndarray, k: int, where: Filter) -> list[tuple[Row, float]]:
-        """The k objects whose features are nearest (all, if there are fewer), with their Euclidean distances."""
+    def most_alike(
+        self, percepts: Float32[np.ndarray, "j e"], feature: Float32[np.ndarray, "d"], k: int, where: Filter
+    ) -> list[tuple[Row, float]]:
+        """The k objects that look most alike (all, if there are fewer), with the similarity of their parts.
+
+        By late interaction: for each percept of the query the cosine of the best one of the object, averaged. Of twice
+        as many those are kept that are most alike by their parts and, a little, by the single feature.
+        """
         with self._told("searched"):
-            query = self.table.search(feature.astype(np.float32), vector_column_name="feature").distance_type("l2")
+            query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
+            wide = min(_WIDER * k, self._most())
             if self.is_approximate:
-                query = query.nprobes(_PROBES).refine_factor(_REFINE)
+                query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // wide))
             condition = where.sql()
             if condition is not None:
                 query = query.where(condition, prefilter=True)
-            found = query.limit(min(k, self._most())).select([*self.table.schema.names, "_distance"]).to_arrow()
-            rows = [_from_arrow(record) for record in found.to_pylist()]
-        distance = np.sqrt(np.clip(found["_distance"].to_numpy(), 0, None))
-        return list(zip(rows, distance.tolist(), strict=True))
+            found = query.limit(wide).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
+            # LanceDB adds up 1 - cosine over the percepts of the query. Features have a root mean square of 1.
+            similarity = 1 - found["_distance"].to_numpy() / len(percepts)
+            features = np.array(arrays_of(found["feature"])).reshape(-1, len(feature))
+            best = np.argsort(-similarity - _FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
+            rows = from_arrow(found.take(best))
+        return list(zip(rows, similarity[best].tolist(), strict=True))
 
     @property
     def is_approximate(self) -> bool:
@@ -171,7 +162,7 @@ class Store:
                 if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
                     from lancedb.index import IvfRq
 
-                    self.table.create_index("feature", config=IvfRq(distance_type="l2"))
+                    self.table.create_index("percepts", config=IvfRq(distance_type="cosine"))
                 self.table.optimize(cleanup_older_than=_KEPT_FOR)
             except (RuntimeError, OSError, ValueError) as error:
                 # Another process wrote or tidied and was quicker. Nothing is lost: whoever comes next tidies the rest.
@@ -222,18 +213,24 @@ class Store:
         return False
 
     def _database(self) -> Any:
-        lancedb = _extra("lancedb")
+        lancedb = extra("lancedb")
         # What other processes and machines have written is seen at the next call.
         return lancedb.connect(self.where, read_consistency_interval=timedelta(0))
 
     def _checked(self, table: Any) -> Any:
         schema = table.schema
         metadata = schema.metadata or {}
-        if metadata.get(_FORMAT_KEY) != FORMAT.encode() or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
+        version = metadata.get(_FORMAT_KEY, b"").decode("ascii", "replace")
+        if version in _OLDER:
+            raise SearchIndexError(
+                f"the index {self.where} was made by an older geocaps (format {version}, now {FORMAT}) and does not "
+                "say what objects look like from their parts: make a new one from the same files, with  "
+                "geocaps index add NEW_INDEX FOLDER"
+            )
+        if version != FORMAT or not {_WEIGHTS_KEY, _CONFIG_KEY} <= metadata.keys():
             raise SearchIndexError(f"{self.where} holds a LanceDB table, but not a geocaps index of format {FORMAT}")
-        feature = schema.field("feature").type if "feature" in schema.names else None
-        dimension = getattr(feature, "list_size", 0)
-        if dimension < 1 or not schema.equals(_schema(dimension, {})):
+        dimension, percept = sizes_of(schema)
+        if not schema.equals(schema_of(dimension, percept, {})):
             raise SearchIndexError(
                 f"{self.where} has other columns than a geocaps index of format {FORMAT}: make a new one"
             )
@@ -271,52 +268,3 @@ def _like(pattern: str) -> str:
     """A pattern with ``*`` and ``?`` as one of SQL, whose own wildcards are taken as they are."""
     meaning = {"*": "%", "?": "_", "%": "\\%", "_": "\\_", "\\": "\\\\"}
     return "".join(meaning.get(letter, letter) for letter in pattern)
-
-
-# ── rows and arrow ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _extra(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError("a search index", "index") from error
-
-
-def _schema(dimension: int, metadata: dict[bytes, bytes]) -> pa.Schema:
-    pa = _extra("pyarrow")
-    fields = [
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("path", pa.string()),
-        ("class_name", pa.string()),
-        ("feature", pa.list_(pa.float32(), dimension)),
-        ("translation", pa.list_(pa.float64(), 3)),
-        ("wxyz", pa.list_(pa.float64(), 4)),
-        ("center", pa.list_(pa.float64(), 3)),
-        ("scale", pa.float64()),
-        ("points", pa.list_(pa.int16())),
-    ]
-    return pa.schema(fields, metadata=metadata)
-
-
-def _to_arrow(row: Row) -> dict[str, Any]:
-    own = {name: getattr(row, name) for name in ("id", "name", "path", "class_name", "feature")}
-    placed = {"translation": row.pose.translation, "wxyz": row.pose.wxyz, "center": row.normalization.translation}
-    points = np.rint(row.points / _QUANTUM).astype(np.int16).reshape(-1)
-    return {**own, **placed, "scale": float(row.normalization.scale), "points": points}
-
-
-def _from_arrow(record: dict[str, Any]) -> Row:
-    points = np.array(record["points"], dtype=np.float64) * _QUANTUM
-    numbers = (value for name in ("translation", "wxyz", "center", "feature") for value in record[name])
-    sound = record["scale"] > 0 and any(record["wxyz"]) and len(points) > 0
-    if not sound or not np.isfinite([*numbers, record["scale"]]).all():
-        raise ValueError(f"the entry {record['id']} is damaged")
-    return Row(
-        **{name: record[name] for name in ("id", "name", "path", "class_name")},
-        feature=np.array(record["feature"], dtype=np.float32),
-        pose=Similarity.from_wxyz(record["wxyz"], record["translation"]),
-        normalization=Similarity(np.eye(3), record["center"], record["scale"]),
-        points=points.reshape(-1, 3),
-    )

@@ -29,6 +29,7 @@ class Parse:
     probability: Float[Tensor, "b s"]
     percept: Float[Tensor, "b j d"] | None  # what the object looks like from each part; None in the paper's layer
     frames: Frames | None  # what it looks like from the frames on its axes; None in the paper's layer
+    places: Pose | None  # [b, j]: where each part was looked at from; None in the paper's layer
 
     def __getitem__(self, index: slice) -> Parse:
         """Some of the objects."""
@@ -42,6 +43,7 @@ class Parse:
             self.probability[index],
             percept,
             None if self.frames is None else self.frames[index],
+            None if self.places is None else self.places[index],
         )
 
     def turned(self, turn: Pose) -> Parse:
@@ -52,6 +54,7 @@ class Parse:
             object=self.object.placed_at(turn),
             candidates=turn[:, None] @ self.candidates,
             frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
+            places=None if self.places is None else turn[:, None] @ self.places,
         )
 
 
@@ -59,6 +62,7 @@ def joined(parses: Sequence[Parse]) -> Parse:
     """Parses of single objects as one batch."""
     percepts = [parse.percept for parse in parses if parse.percept is not None]
     frames = [parse.frames for parse in parses if parse.frames is not None]
+    places = [parse.places[0] for parse in parses if parse.places is not None]
     return Parse(
         parts=_join_capsules([parse.parts for parse in parses]),
         share=torch.cat([parse.share for parse in parses]),
@@ -68,6 +72,7 @@ def joined(parses: Sequence[Parse]) -> Parse:
         probability=torch.cat([parse.probability for parse in parses]),
         percept=torch.cat(percepts) if percepts else None,
         frames=_join_frames(frames) if frames else None,
+        places=stack(places, dim=0) if places else None,
     )
 
 
@@ -130,6 +135,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
             seen.probability,
             seen.percept,
             seen.frames,
+            seen.places,
         )
 
     def reconstruct(self, seen: Parse) -> Float[Tensor, "b j m 3"]:

@@ -96,6 +96,8 @@ class Perception:
     """What the object looks like from each part, in layers that look."""
     frames: Frames | None = None
     """The frames that it was looked at from first, in layers that look."""
+    places: Pose | None = None
+    """Where each part was looked at from ``[b, j]``, in layers that look."""
 
 
 def perturbed_viewpoints(

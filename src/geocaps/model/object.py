@@ -235,10 +235,11 @@ class AgreeingObject(nn.Module):
         rows = torch.arange(len(probability), device=probability.device)
         canonical = seen.led[rows, probability.argmax(dim=1)]
         capsule = Capsules(canonical.pose, self.feature(shown, *_most_probable(seen, LEADING)))
-        percept = self.percepts(shown, self.places(shown), canonical.width) * (parts.share > 0)[..., None]
+        places = self.places(shown)
+        percept = self.percepts(shown, places, canonical.width) * (parts.share > 0)[..., None]
         trusted = torch.sigmoid(self.trust_fit[0] * self.trust(seen) + self.trust_fit[1])[:, None] * probability
         frames = Frames(starts.pose, self.descriptors(seen.start_look))
-        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept, frames)
+        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept, frames, places)
 
     def decode(self, capsule: Capsules) -> Capsules:
         """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: objects ``[b]`` to parts ``[b, j]``.

@@ -239,7 +239,7 @@ class Found:
         return np.concatenate(placed), np.repeat(np.arange(len(placed)), [len(points) for points in placed])
 
     def record(self) -> dict[str, Any]:
-        told = ("name", "class_name", "distance", "chamfer")
+        told = ("name", "class_name", "similarity", "confidence", "overlap", "error")
         hits = [
             {**{name: getattr(hit, name) for name in told}, **pose_record(hit.pose), "scale": hit.scale}
             for hit in self.hits
@@ -271,8 +271,9 @@ class SearchMode(Mode):
             raise InvalidInputError(_NO_INDEX)
         query = self.page.object.session.now.shown()
         self.page.say("searching")
-        self.found = Found(query, tuple(self.page.shared.index.search(query.points, k=int(self.count.value))))
-        self.page.say(f"{len(self.found.hits)} objects like {query.name}")
+        result = self.page.shared.index.search(query.points, k=int(self.count.value))
+        self.found = Found(query, tuple(result))
+        self.page.say(result.verdict)
         self.draw()
 
     def draw(self) -> None:
@@ -284,14 +285,17 @@ class SearchMode(Mode):
         with self.page.client.atomic():
             for number, (points, at) in enumerate(zip(found.row(), found.places(), strict=True)):
                 self.canvas.points(f"/search/cloud{number}", points, paint[number], at)
+                if number:  # the query once more, where it lies on the hit
+                    self.canvas.points(f"/search/over{number}", found.row()[0], paint[0], at)
                 self.canvas.label(f"/search/label{number}", _short(names[number], len(names)), at + ABOVE * found.size)
             for number in range(len(names), _MOST_HITS + 1):
                 self.canvas.remove(f"/search/cloud{number}")
+                self.canvas.remove(f"/search/over{number}")
                 self.canvas.remove(f"/search/label{number}")
         rows = []
         for place, hit in enumerate(found.hits, start=1):
-            between = "" if hit.chamfer is None else f", points {hit.chamfer:.4g} apart"
-            rows.append((f"{place}. {hit.name}", f"feature distance {hit.distance:.3g}{between}"))
+            sure = "" if hit.confidence is None else f"confidence {hit.confidence:.2f}, "
+            rows.append((f"{place}. {hit.name}", f"{sure}alike {hit.similarity:.2f}"))
         self.results.content = table(rows)
 
     def state(self) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def refine(
 
     Partners are looked up again at every ``every``-th step: with trees that takes most of the time.
     """
-    for step, reach in enumerate(reaches):
-        if step % every == 0:
+    for number, reach in enumerate(reaches):
+        if number % every == 0:
             partner_b, partner_a = b.nearest(ahead(motions, a.chosen)), a.nearest(back(motions, b.chosen))
-        motions = _step(_pairs(a, b, motions, partner_b, partner_a), _trust(a, b), motions, reach, scale)
+        motions = step(_pairs(a, b, motions, partner_b, partner_a), _trust(a, b), motions, reach, scale)
     return motions
 
 
@@ -82,7 +82,7 @@ def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
     return np.concatenate(weights) * ((of_a + of_b) / (to_a + to_b))
 
 
-def _step(
+def step(
     pairs: tuple[np.ndarray, np.ndarray, np.ndarray], trust: np.ndarray, motions: Similarity, reach: float, scale: bool
 ) -> Similarity:
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""

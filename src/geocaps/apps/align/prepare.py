@@ -72,11 +72,11 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
     columns = np.ascontiguousarray(points.T)
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
-    probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
+    probes = candidates[farthest(points[candidates], min(PROBES, len(candidates)))]
     return Prepared(
         points=points,
         columns=columns,
-        normals=surface_normals(columns.take(near, axis=1)),
+        normals=plane_normals(columns.take(near, axis=1)),
         spacing=float(np.median(distance[:, 1])),
         neighbour=near[:, 1],
         solid=solid,
@@ -119,14 +119,14 @@ def local_frames(given: Prepared) -> Frames:
     )
 
 
-def surface_normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
+def plane_normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
     """Of the plane through each group of neighbours: the eigenvector of their covariance's least eigenvalue."""
     near = near - near.mean(axis=-1, keepdims=True)
     covariance = near.transpose(1, 0, 2) @ near.transpose(1, 2, 0)
     return np.ascontiguousarray(np.linalg.eigh(covariance)[1][:, :, 0].T)
 
 
-def _farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
+def farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "count"]:
     """As ``farthest_points`` for one small cloud: with all distances at hand a step costs two short calls."""
     square = cdist(points, points, "sqeuclidean")
     chosen = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmax())]

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.align.hypotheses import distinct
 from geocaps.apps.align.icp import Side, by_tree, refine
-from geocaps.apps.align.prepare import Prepared, prepare, surface_normals
+from geocaps.apps.align.prepare import Prepared, plane_normals, prepare
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.locate import pairs, segments
 from geocaps.apps.locate.evidence import RangeImage, could_see, evidence_grid, range_image
@@ -177,7 +177,7 @@ def _surface(points: Float64[np.ndarray, "n 3"], voxel: float) -> Prepared:
     """A point a voxel, with normals from all points: the two sides of a board must not be mixed."""
     some = points[one_a_voxel(points, voxel)]
     near = points[cKDTree(points).query(some, min(_NEIGHBOURS, len(points)))[1]]
-    return replace(prepare(some), normals=surface_normals(near.transpose(2, 0, 1)))
+    return replace(prepare(some), normals=plane_normals(near.transpose(2, 0, 1)))
 
 
 def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, images: list[RangeImage]) -> _Scan | None:
