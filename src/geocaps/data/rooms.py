@@ -29,6 +29,7 @@ _DENSE = 40_000  # points that stand for the surface of one piece
 _GAP = 0.3  # between things that stand in a room
 _SAME = 0.1  # what lies within this distance of a scan was seen by it
 _BISECTIONS = 7
+_PARALLEL = 1e-12  # a ray's component along an axis is never zero: it would be divided by
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,10 @@ def _scan(
     ray = np.stack(
         np.broadcast_arrays(flat * np.cos(azimuth), np.sin(elevation), flat * np.sin(azimuth)), axis=-1
     ).reshape(-1, 3)
-    depth = (np.where(ray > 0, room.size - place, -place) / np.where(ray == 0, 1e-12, ray)).min(axis=1)
+    ray = np.where(np.abs(ray) < _PARALLEL, _PARALLEL, ray)
+    depth = (np.where(ray > 0, room.size - place, -place) / ray).min(axis=1)
     for low, high in room.boxes:
-        ends = (np.stack([low, high]) - place)[:, None] / np.where(ray == 0, 1e-12, ray)
+        ends = (np.stack([low, high]) - place)[:, None] / ray
         enters, leaves = ends.min(axis=0).max(axis=1), ends.max(axis=0).min(axis=1)
         depth = np.where((enters > 0) & (enters < leaves), np.minimum(depth, enters), depth)
     seen = place + depth[:, None] * ray

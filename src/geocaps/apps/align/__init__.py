@@ -14,10 +14,10 @@ from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.align import hypotheses
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
-from geocaps.apps.align.prepare import Prepared, local_frames, prepare
+from geocaps.apps.align.prepare import Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import evenly, thinned
+from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ def _checked(source: Source, name: str, drop_invalid: bool) -> _Checked:
         raise InvalidInputError(
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
         )
-    points = cloud.points[thinned(cloud.points, _POLISH_POINTS)].astype(np.float64)
-    points = points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
+    points = evened(cloud.points, _POLISH_POINTS)
     require_extent(points, cloud.name)
     center = points.mean(axis=0)
     return _Checked(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)

@@ -10,13 +10,15 @@ from scipy.ndimage import distance_transform_edt
 from scipy.spatial import ConvexHull, QhullError, cKDTree
 from scipy.spatial.distance import cdist
 
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import canonical_order, evenly, voxel_means
 
 PROBES, _PROBED = 96, 512  # farthest points that stand for the cloud in scores, and how many they are chosen among
 KEYPOINTS = 32  # the first of the probes, which get local frames
 FRAME_RADIUS = 0.5  # of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)
 _CELLS, _MARGIN = 32, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
 _NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
+_EVEN, _PASSES = 1.35, 6  # density is even where the surface's usual spacing is no more than this times the points' own
+_VOXEL = 0.6  # of the surface's usual distance to the fourth neighbour: what is nearer together becomes one point
 _ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
 
 
@@ -60,6 +62,33 @@ class NearestTable:
         last = np.array(self.index.shape)[:, None, None] - 1
         x, y, z = np.clip((points - self.origin[:, None, None]) * (1 / self.step), 0, last).astype(np.int64)
         return self.index.take((x * across + y) * deep + z)
+
+
+def evened(points: Float[np.ndarray, "n 3"], most: int) -> Float[np.ndarray, "k 3"]:
+    """At most ``most`` points of even density, each place once, in an order that does not depend on the given one.
+
+    A scanner sees what is near a hundred times as densely as what is far, and the dense parts would have all the say.
+    So points become means of voxels as large as the spacing that is usual on the surface (not among the points), until
+    both are nearly the same. A cloud that is even already stays as it is.
+    """
+    even = np.unique(np.asarray(points, dtype=np.float64), axis=0)
+    if len(even) > 2 * most:
+        even = voxel_means(even, 2 * most)
+    for _ in range(_PASSES):
+        if len(even) <= _HANDFUL:
+            break
+        spacing = cKDTree(even).query(even, [min(5, len(even))])[0][:, 0]
+        usual = float(np.median(spacing))
+        # By area: a point stands for the square of its spacing. Strays, far from all others, must not decide.
+        area = np.minimum(spacing, _ISOLATED * usual) ** 2
+        order = np.argsort(spacing)
+        on_surface = float(spacing[order[np.searchsorted(np.cumsum(area[order]), area.sum() / 2)]])
+        if on_surface <= _EVEN * usual:
+            break
+        even = voxel_means(even, most, _VOXEL * on_surface)
+    if len(even) > most:
+        even = voxel_means(even, most)
+    return even[canonical_order(even)]
 
 
 def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
