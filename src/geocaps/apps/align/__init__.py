@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.align import hypotheses
+from geocaps.apps.align.confidence import WIDTH, overlap_of, signs_of, trust, weights
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
 from geocaps.apps.align.prepare import Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
@@ -26,19 +27,20 @@ if TYPE_CHECKING:
 MINIMUM_POINTS = 4
 # Points of each cloud that the search uses, and the polish; larger clouds are sampled down evenly.
 _SEARCH_POINTS, _POLISH_POINTS = 1024, 4096
-_HYPOTHESES, _SCORED = 600, 64  # pairs of local frames that are scored, and the points of each cloud they are scored on
+_HYPOTHESES, _SCORED = 300, 96  # pairs of local frames that are scored, and the points of each cloud they are scored on
 # How many hypotheses are refined on few points, how many of them to the end, and how many on more points.
-_COARSE, _HALFWAY, _FINE = 48, 24, 12
-_RATIO = 2.1  # a refined hypothesis stays in the search while its score is within this ratio of the best
+_COARSE, _HALFWAY, _FINE = 64, 32, 16
+_QR = 0.4
+_RATIO = 4.0  # a refined hypothesis stays in the search while its score is within this ratio of the best
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _OTHER_POSE = np.radians(15), 0.3  # poses that differ by less than this angle and shift are one
 # Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points.
 _REACH, _SPACINGS = 0.15, 4.0
 _POLISH_STEPS, _POLISH_EVERY = 4, 2
-# A pose whose score is worse by the first share is e times less probable (by the second before the polish, which still
-# changes scores); below the third it is not named.
-_TIE_WIDTH, _POLISH_WIDTH, _NAMED = 0.07, 0.15, 0.02
+# A pose whose cost is higher by the first share is e times less probable before the polish, which still changes costs;
+# below the second it is not named.
+_POLISH_WIDTH, _NAMED = 0.15, 0.02
 # Alternatives of this share of the confidence make a result ambiguous; below this confidence it is uncertain.
 _TIE, _LOW = 0.25, 0.5
 _SHOWN = 512
@@ -174,12 +176,13 @@ def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, model: Model | N
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
     extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
-    motions, probability, error, overlap = _search(work_a, work_b, extra, refine, scale)
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, extra, refine, scale)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
     poses = Similarity(motions.rotation, translation, factor)
-    share = probability * float(np.mean(overlap))
+    weight = weights(cost, floor)
+    share = trust(signs) * weight / weight.sum()
     shown = [one.points[evenly(min(len(one.points), _SHOWN), len(one.points))] for one in (a, b)]
     return Alignment(
         pose=poses[0],
@@ -204,44 +207,49 @@ def _from_model(model: Model, a: _Checked, b: _Checked, units: tuple[float, floa
 # ── the search, in working units ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _search(
-    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
-) -> tuple[Similarity, Float[np.ndarray, "h"], float, tuple[float, float]]:
-    """Motions from A to B, best first, and their probabilities; error and overlap of the best one.
+class Found(NamedTuple):
+    """Motions from A to B, best first, and what is known of them."""
 
-    ``extra`` are hypotheses from elsewhere.
-    """
+    motions: Similarity
+    cost: Float[np.ndarray, "h"]
+    floor: float  # what two samplings of one surface cost
+    signs: Float[np.ndarray, "signs"]  # of the best motion
+    error: float
+    overlap: tuple[float, float]
+
+
+def search(
+    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
+) -> Found:
+    """``extra`` are hypotheses from elsewhere."""
     cloud_a, cloud_b = (prepare(one[evenly(min(len(one), _SEARCH_POINTS), len(one))]) for one in (a, b))
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
     half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
-    width = _POLISH_WIDTH if polish else _TIE_WIDTH
-    motions, weight = _weighed(half_a, half_b, _candidates(cloud_a, cloud_b, extra, scale), reach, scale, width)
+    motions = _candidates(cloud_a, cloud_b, extra, scale)
+    motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
         cloud_a = prepare(a) if len(a) > _SEARCH_POINTS else cloud_a
         cloud_b = prepare(b) if len(b) > _SEARCH_POINTS else cloud_b
         whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
         motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
-        motions, weight = _weighed(whole_a, whole_b, motions, reach, scale, _TIE_WIDTH)
-    forward, backward = hypotheses.residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
-    overlap = (
-        hypotheses.explained(forward, hypotheses.own_residuals(cloud_b)),
-        hypotheses.explained(backward, hypotheses.own_residuals(cloud_a)),
-    )
-    return motions, weight / weight.sum(), hypotheses.trimmed_rms(forward.point[0], backward.point[0]), overlap
+        motions, cost, floor = _weighed(whole_a, whole_b, motions, reach, scale, WIDTH)
+    exact_a, exact_b = by_tree(cloud_a), by_tree(cloud_b)
+    forward, backward = hypotheses.residuals(exact_a, exact_b, motions[:1])
+    overlap = overlap_of(exact_a, exact_b, forward, backward)
+    signs = signs_of(exact_a, exact_b, motions[:1], (forward, backward), overlap, reach, float(cost[0]), floor)
+    error = hypotheses.trimmed_rms(forward.point[0], backward.point[0])
+    return Found(motions, cost, floor, signs, error, overlap)
 
 
 def _weighed(
     a: Side, b: Side, motions: Similarity, reach: float, scale: bool, width: float
-) -> tuple[Similarity, Float[np.ndarray, "h"]]:
-    """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
-    score = hypotheses.final_costs(a, b, motions, reach, scale)
-    kept = hypotheses.distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
-    motions, score = motions[kept], score[kept]
-    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
-    level = max(float(score[0]), hypotheses.final_floor(a.cloud, b.cloud, reach, scale))
-    weight = np.exp(-np.clip(score - level, 0, None) / (width * level))
-    named = weight >= _NAMED
-    return motions[named], weight[named]
+) -> tuple[Similarity, Float[np.ndarray, "h"], float]:
+    """The motions that explain the clouds nearly as well as the best, best first, with their costs and the floor."""
+    cost = hypotheses.final_costs(a, b, motions, reach, scale)
+    kept = hypotheses.distinct(motions, np.argsort(cost, kind="stable"), _FINE, *_OTHER_POSE)
+    floor = hypotheses.final_floor(a.cloud, b.cloud, reach, scale)
+    kept = kept[weights(cost[kept], floor, width) >= _NAMED]
+    return motions[kept], cost[kept], floor
 
 
 def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
@@ -253,13 +261,17 @@ def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool)
     """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
     found = [
         hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
+        hypotheses.from_faces(a, b),
         hypotheses.from_frames(local_frames(a), local_frames(b), _HYPOTHESES),
     ]
     motions = concatenate(found if extra is None else [*found, extra])
     scored_a, scored_b = by_table(a, a.probes[:_SCORED]), by_table(b, b.probes[:_SCORED])
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), float(_FINE_REACHES.max())) for one in (a, b))
-    motions = hypotheses.narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
+    if scale:
+        motions = hypotheses.narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
+    else:
+        motions = hypotheses.quickest(scored_a, scored_b, motions, _QR, _COARSE, apart=_OTHER_POSE)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
     motions = hypotheses.narrowed(few_a, few_b, motions, 0.4, _HALFWAY, even=scale, ratio=_RATIO)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)

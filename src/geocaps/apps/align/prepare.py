@@ -56,12 +56,19 @@ class NearestTable:
     origin: Float[np.ndarray, "3"]
     step: float
     index: Int[np.ndarray, "x y z"]
+    distance: Float[np.ndarray, "x y z"]  # to that point, from cell to cell
+    beyond: Bool[np.ndarray, "x y z"]  # whether the cell lies outside the cloud's convex hull
 
-    def __call__(self, points: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
+    def __call__(self, points: Float[np.ndarray, "3 *batch"]) -> Int[np.ndarray, "*batch"]:
+        return self.index.take(self.cells(points))
+
+    def cells(self, points: Float[np.ndarray, "3 *batch"]) -> Int[np.ndarray, "*batch"]:
+        """The number of each point's cell; what lies outside counts to the outermost cells."""
         _, across, deep = self.index.shape
-        last = np.array(self.index.shape)[:, None, None] - 1
-        x, y, z = np.clip((points - self.origin[:, None, None]) * (1 / self.step), 0, last).astype(np.int64)
-        return self.index.take((x * across + y) * deep + z)
+        flat = points.reshape(3, -1)
+        last = np.array(self.index.shape)[:, None] - 1
+        x, y, z = np.clip((flat - self.origin[:, None]) * (1 / self.step), 0, last).astype(np.int64)
+        return ((x * across + y) * deep + z).reshape(points.shape[1:])
 
 
 def evened(points: Float[np.ndarray, "n 3"], most: int) -> Float[np.ndarray, "k 3"]:
@@ -102,6 +109,7 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
     probes = candidates[_farthest(points[candidates], min(PROBES, len(candidates)))]
+    hull = _hull(points[solid])
     return Prepared(
         points=points,
         columns=columns,
@@ -111,8 +119,8 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
         solid=solid,
         probes=probes,
         tree=tree,
-        table=_table(points, solid),
-        hull=_hull(points[solid]),
+        table=_table(points, solid, hull),
+        hull=hull,
     )
 
 
@@ -173,7 +181,9 @@ def _hull(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "f 4"]:
         return np.empty((0, 4))
 
 
-def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
+def _table(
+    points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"], hull: Float[np.ndarray, "f 4"]
+) -> NearestTable:
     kept = np.flatnonzero(solid)
     low = points[kept].min(axis=0) - _MARGIN
     size = points[kept].max(axis=0) + _MARGIN - low
@@ -181,5 +191,18 @@ def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> Ne
     shape = np.ceil(size / step - 1e-9).astype(np.int64)
     holder = np.full(shape, -1)
     holder[tuple(((points[kept] - low) / step).astype(np.int64).T)] = kept
-    nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
-    return NearestTable(low, step, holder[tuple(nearest)])
+    distance, nearest = distance_transform_edt(holder < 0, return_indices=True)
+    return NearestTable(low, step, holder[tuple(nearest)], step * distance, _beyond(low, step, shape, hull))
+
+
+def _beyond(
+    low: Float[np.ndarray, "3"], step: float, shape: Int[np.ndarray, "3"], hull: Float[np.ndarray, "f 4"]
+) -> Bool[np.ndarray, "x y z"]:
+    """Which cells lie outside the hull: of every second one along each side, which is exact enough."""
+    x, y, z = (low[axis] + step * (0.5 + np.arange(0.5, shape[axis], 2)) for axis in range(3))
+    planes = hull.astype(np.float32)
+    level = (planes[:, :1] * x)[:, :, None, None] + (planes[:, 1:2] * y + planes[:, 3:])[:, None, :, None]
+    outside = (level > -(planes[:, 2:3] * z)[:, None, None, :]).any(axis=0)
+    for axis in range(3):
+        outside = outside.repeat(2, axis=axis)
+    return np.ascontiguousarray(outside[: shape[0], : shape[1], : shape[2]])
