@@ -15,17 +15,21 @@ Writes align.json into --out. The other methods need the extra `baselines`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 
-from geocaps.apps.align import align
+from geocaps.apps.align import Found, align, search
+from geocaps.apps.align.confidence import SIGNS, WIDTH, weights
 from geocaps.data import PointDataset
 from geocaps.data import load as load_data
 from geocaps.data.corruption import crop_half_space
@@ -62,8 +66,12 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="comma-joined names; all when left out")
     parser.add_argument("--methods", default="align", help="comma-joined: " + ", ".join(METHODS))
     parser.add_argument("--out", type=Path, default=Path("."), help="folder of align.json")
+    parser.add_argument("--fit", type=Path, help="only fit the confidence, to objects of this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.fit is not None:
+        fit(options.fit, options.pairs, options.rooms)
+        return
     wanted = [name for name in options.cases.split(",") if name]
     result: dict[str, Any] = {}
     for name, made in all_cases(options.npz, options.pairs, options.rooms).items():
@@ -108,10 +116,10 @@ def of_objects(dataset: PointDataset, protocol: str) -> Iterator[Case]:
         yield Case(dataset.object_ids[index], first.numpy(), second.numpy(), truth)
 
 
-def of_scanners(each: int = 4) -> Iterator[Case]:
+def of_scanners(each: int = 4, start: int = 0) -> Iterator[Case]:
     """Whole embedded shapes, denser towards a place near by: chance of a point 1/r⁴ about it."""
     for name in sorted(ASYMMETRIC):
-        for seed in range(each):
+        for seed in range(start, start + each):
             generator = torch.Generator().manual_seed(seed)
             clouds = [_near_scanner(name, seed, generator) for _ in range(2)]
             truth = Similarity.from_wxyz(torch.randn(4, generator=generator).double().numpy())
@@ -195,6 +203,60 @@ def _rigid(matrix: np.ndarray) -> Similarity:
 
 
 METHODS: dict[str, Callable[[Case], Answer]] = {"align": ours, "kiss_matcher": kiss_matcher, "open3d": open3d}
+
+
+# ── the constants of the confidence ───────────────────────────────────────────────────────────────────────────────────
+
+
+def fit(npz: Path, pairs: int, rooms: int) -> None:
+    """Most likely constants, on objects and rooms other than those measured; pairs of unlike objects have no pose."""
+    objects = asymmetric(load_data(npz), pairs)
+    cases = [case for protocol in PROTOCOLS for case in of_objects(objects, protocol)]
+    whole, cut = list(of_objects(objects, "resampled")), list(of_objects(objects, "both70"))
+    step = max(1, len(whole) // 10)  # another of its class, mostly
+    nowhere = Similarity.identity()
+    for kind in (whole, cut):
+        cases += [Case("unlike", one.first, kind[i - step].second, nowhere, -1.0) for i, one in enumerate(kind)]
+    cases += [*of_scanners(1, start=100), *of_rooms(range(1000, 1000 + rooms))]
+    costs, signs, right = [], [], []
+    for case in cases:
+        found, pose = searched(case)
+        costs.append((found.cost, found.floor))
+        signs.append(found.signs)
+        right.append(is_right(case, pose))
+    table, truth = np.array(signs), np.array(right)
+
+    def stated(constants: np.ndarray) -> np.ndarray:
+        share = np.array([1 / weights(cost, floor, np.exp(constants[0])).sum() for cost, floor in costs])
+        return share / (1 + np.exp(-(constants[1] + table @ constants[2:])))
+
+    def loss(constants: np.ndarray) -> float:
+        chance = np.clip(stated(constants), 1e-6, 1 - 1e-6)
+        return float(-np.where(truth, np.log(chance), np.log1p(-chance)).mean() + 1e-3 * (constants[2:] ** 2).mean())
+
+    start = np.array([np.log(WIDTH), 2.0, *np.zeros(len(SIGNS))])
+    best = minimize(loss, start, method="L-BFGS-B").x
+    print(f"{len(cases)} pairs, {truth.mean():.1%} right; log loss {loss(start):.4f} before, {loss(best):.4f} after")
+    print(f"WIDTH = {np.exp(best[0]):.3f}")
+    print("WEIGHTS = (" + ", ".join(f"{value:.2f}" for value in best[1:]) + ")   # constant, " + ", ".join(SIGNS))
+    chance = stated(best)
+    for low, high in itertools.pairwise((0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)):
+        among = (chance >= low) & (chance < high)
+        if among.any():
+            print(f"  stated {low:.2f} to {high:.2f}: {among.sum():>5} pairs, {truth[among].mean():.1%} right")
+
+
+def searched(case: Case) -> tuple[Found, Similarity]:
+    """What the search knew of the pose that it chose, and the pose."""
+    known: list[Found] = []
+
+    def noted(*arguments: Any) -> Found:
+        known.append(search(*arguments))
+        return known[-1]
+
+    with patch("geocaps.apps.align.search", noted):
+        pose = align(case.first, case.second).pose
+    return known[0], pose
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────────

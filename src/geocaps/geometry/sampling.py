@@ -114,7 +114,7 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
 
 
 def voxel_means(points: Float[np.ndarray, "n 3"], count: int, size: float = 0.0) -> Float64[np.ndarray, "k 3"]:
-    """Means of the cloud's own voxels, which are no smaller than ``size`` and so large that at most ``count`` are filled.
+    """Means of the cloud's own voxels, no smaller than ``size`` and so large that at most ``count`` are filled.
 
     Nothing is left out. They follow a rotation of the cloud as those of :func:`reduced` do.
     """
@@ -317,7 +317,7 @@ def _dense(weight: Int[np.ndarray, "x y z"]) -> Int[np.ndarray, "k"]:
 
 
 def _finest_voxel(places: Columns, count: int, least: float = 0.0) -> Int[np.ndarray, "n"]:
-    """The voxel of each point, as a number: of the smallest size, from ``least`` on, at which at most ``count`` fill."""
+    """The voxel of each point, as a number: of the smallest size from ``least`` on at which at most ``count`` fill."""
     low, span = places.min(axis=1, keepdims=True), float(np.ptp(places, axis=1).max()) or 1.0
 
     def voxel(size: float) -> Int[np.ndarray, "n"]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int
+from numpy.typing import ArrayLike
 
 from geocaps.apps.align import hypotheses
-from geocaps.apps.align.confidence import WIDTH, overlap_of, signs_of, trust, weights
+from geocaps.apps.align.confidence import WIDTH, signs_of, trust, weights
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
 from geocaps.apps.align.prepare import Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 MINIMUM_POINTS = 4
 # Points of each cloud that the search uses, and the polish; larger clouds are sampled down evenly.
 _SEARCH_POINTS, _POLISH_POINTS = 1024, 4096
-_HYPOTHESES, _SCORED = 300, 96  # pairs of local frames that are scored, and the points of each cloud they are scored on
+_HYPOTHESES, _SCORED = 300, 64  # pairs of local frames that are scored, and the points of each cloud they are scored on
 # How many hypotheses are refined on few points, how many of them to the end, and how many on more points.
-_COARSE, _HALFWAY, _FINE = 64, 32, 16
-_QR = 0.4
+_COARSE, _HALFWAY, _FINE = 64, 32, 12
 _RATIO = 4.0  # a refined hypothesis stays in the search while its score is within this ratio of the best
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
+_GUESS_REACHES = np.array([0.6, 0.6, 0.5, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.2])  # from a guess on
+_RIGID = 1e-3  # a guess may scale by so much and still be a rigid motion
 _OTHER_POSE = np.radians(15), 0.3  # poses that differ by less than this angle and shift are one
 # Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points.
 _REACH, _SPACINGS = 0.15, 4.0
@@ -69,7 +71,8 @@ class Alignment(Placed):
     overlap: tuple[float, float]
     """Share of A that B explains, and of B that A explains, to within the clouds' own noise and sampling."""
     confidence: float
-    """From 0 to 1: the mean of ``overlap`` times the probability of this pose among all that were considered."""
+    """From 0 to 1: the chance that this pose is right (within a few degrees), as measured on pairs whose pose is known;
+    it tells nothing of how much of the clouds overlaps."""
     alternatives: list[Alternative]
     """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
     shown: tuple[Float64[np.ndarray, "k 3"], Float64[np.ndarray, "l 3"]]
@@ -99,7 +102,7 @@ class Alignment(Placed):
 
     @property
     def uncertain(self) -> bool:
-        """Whether the confidence is low: little of the clouds overlaps, or other poses are as good, or both."""
+        """Whether the confidence is low: the clouds do not fit, or too little of them does, or other poses are as good."""
         return self.confidence < _LOW
 
     def inverse(self) -> Alignment:
@@ -121,26 +124,30 @@ def align(
     *,
     refine: bool = True,
     scale: bool = False,
+    init: Similarity | ArrayLike | None = None,
     model: Model | None = None,
     drop_invalid: bool = False,
 ) -> Alignment:
     """The pose ``T_b_a`` that lays cloud A on cloud B.
 
-    Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the principal axes add four
-    (and, given a ``model``, its object capsules theirs). All are scored by truncated distances in both directions, and
-    the best are refined and scored again on ever more points. No weights are needed, nothing is random: the same clouds
-    give the same bits, whatever the order of their points, and ``align(b, a)`` is the inverse.
+    Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the axes that the faces stand
+    on and the corners of their boxes add some, the principal axes four (and, given a ``model``, its object capsules
+    theirs). All are scored by truncated distances in both directions, and the best are refined and scored again on ever
+    more points. No weights are needed, nothing is random: the same clouds give the same bits, whatever the order of
+    their points, and ``align(b, a)`` is the inverse. Where a scanner saw more closely, points are thinned out first.
 
     ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds the scale too,
     starting from the ratio of the clouds' spreads: it needs clouds that both show most of the object.
-    ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
+    ``init`` is a guess of the pose, as a matrix or a :class:`Similarity`: nothing else is searched, only what it leads
+    to. ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
     """
+    guess = None if init is None else _guess(init, scale)
     first, second = _checked(a, "the first cloud", drop_invalid), _checked(b, "the second cloud", drop_invalid)
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
     if second.key() < first.key():
-        found = _align(second, first, refine, scale, model).inverse()
+        found = _align(second, first, refine, scale, None if guess is None else guess.inverse(), model).inverse()
     else:
-        found = _align(first, second, refine, scale, model)
+        found = _align(first, second, refine, scale, guess, model)
     return replace(found, dropped=(first.dropped, second.dropped))
 
 
@@ -171,12 +178,28 @@ def _checked(source: Source, name: str, drop_invalid: bool) -> _Checked:
     return _Checked(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
 
 
-def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, model: Model | None) -> Alignment:
+def _guess(init: Similarity | ArrayLike, scale: bool) -> Similarity:
+    guess = init if isinstance(init, Similarity) else Similarity.from_matrix(init)
+    if guess.shape:
+        raise InvalidInputError(f"the initial guess must be one pose, not a batch of {list(guess.shape)}")
+    if not scale and abs(float(guess.scale) - 1) > _RIGID:
+        raise InvalidInputError(
+            f"the initial guess scales by {float(guess.scale):.4g}: ask for the scale too, or give a rigid motion"
+        )
+    return guess
+
+
+def _align(
+    a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarity | None, model: Model | None
+) -> Alignment:
     unit_b = b.spread if scale else max(a.spread, b.spread)
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
     extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
-    motions, cost, floor, signs, error, overlap = search(work_a, work_b, extra, refine, scale)
+    start = None
+    if guess is not None:
+        start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, extra, refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
@@ -219,13 +242,22 @@ class Found(NamedTuple):
 
 
 def search(
-    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
+    a: Float[np.ndarray, "n 3"],
+    b: Float[np.ndarray, "m 3"],
+    extra: Similarity | None,
+    polish: bool,
+    scale: bool,
+    start: Similarity | None = None,
 ) -> Found:
-    """``extra`` are hypotheses from elsewhere."""
+    """``extra`` are hypotheses from elsewhere; given a ``start``, it is the only one."""
     cloud_a, cloud_b = (prepare(one[evenly(min(len(one), _SEARCH_POINTS), len(one))]) for one in (a, b))
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
     half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
-    motions = _candidates(cloud_a, cloud_b, extra, scale)
+    if start is None:
+        motions = _candidates(cloud_a, cloud_b, extra, scale)
+    else:
+        led_a, led_b = (by_tree(one, _spread_out(one, 4), float(_GUESS_REACHES.max())) for one in (cloud_a, cloud_b))
+        motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
     motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
         cloud_a = prepare(a) if len(a) > _SEARCH_POINTS else cloud_a
@@ -233,11 +265,14 @@ def search(
         whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
         motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
         motions, cost, floor = _weighed(whole_a, whole_b, motions, reach, scale, WIDTH)
-    exact_a, exact_b = by_tree(cloud_a), by_tree(cloud_b)
-    forward, backward = hypotheses.residuals(exact_a, exact_b, motions[:1])
-    overlap = overlap_of(exact_a, exact_b, forward, backward)
-    signs = signs_of(exact_a, exact_b, motions[:1], (forward, backward), overlap, reach, float(cost[0]), floor)
+    forward, backward = hypotheses.residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
+    overlap = (
+        hypotheses.explained(forward, hypotheses.own_residuals(cloud_b)),
+        hypotheses.explained(backward, hypotheses.own_residuals(cloud_a)),
+    )
     error = hypotheses.trimmed_rms(forward.point[0], backward.point[0])
+    gap = hypotheses.matched_rms(forward, backward, reach)
+    signs = signs_of(float(cost[0]), floor, overlap, gap / max(cloud_a.spacing, cloud_b.spacing))
     return Found(motions, cost, floor, signs, error, overlap)
 
 
@@ -258,7 +293,11 @@ def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
 
 
 def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool) -> Similarity:
-    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
+    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points.
+
+    From the first score on, what lies beyond the hull of the other cloud may just not have been seen: else the true
+    pose of two cropped clouds would be given up for one that lays more of them on each other.
+    """
     found = [
         hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
         hypotheses.from_faces(a, b),
@@ -271,11 +310,11 @@ def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool)
     if scale:
         motions = hypotheses.narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
     else:
-        motions = hypotheses.quickest(scored_a, scored_b, motions, _QR, _COARSE, apart=_OTHER_POSE)
+        motions = hypotheses.quickest(scored_a, scored_b, motions, 0.4, _COARSE, apart=_OTHER_POSE)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
     motions = hypotheses.narrowed(few_a, few_b, motions, 0.4, _HALFWAY, even=scale, ratio=_RATIO)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)
     motions = hypotheses.narrowed(
         few_a, few_b, motions, 0.3, _FINE, even=scale, ratio=_RATIO, apart=(np.radians(10), 0.2)
     )
-    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)
+    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale, every=len(_FINE_REACHES))

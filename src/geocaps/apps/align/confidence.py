@@ -10,16 +10,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from geocaps.apps.align.hypotheses import EVIDENCE_REACH, Residuals, explained, outside, own_residuals, trimmed_rms
-from geocaps.apps.align.icp import Side, ahead, back
-from geocaps.geometry.similarity import Similarity
-
-WIDTH = 0.07
+WIDTH = 0.071
 """A pose whose cost is higher by this share is e times less probable."""
-SIGNS = ("cost", "contradicted", "contradicted more", "explained", "explained less", "strain")
-WEIGHTS = (3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+SIGNS = ("cost", "explained", "explained less", "gap")
+WEIGHTS = (0.29, -2.20, 3.51, 3.24, -1.82)
 """Of a constant and of the signs, in a logistic function."""
-_SMALL = 1e-3
+_SMALL, _FINE = 1e-3, 0.1  # below these a smaller cost or residual tells nothing more
 
 
 def weights(cost: Float[np.ndarray, "h"], floor: float, width: float = WIDTH) -> Float[np.ndarray, "h"]:
@@ -36,36 +32,11 @@ def trust(signs: Float[np.ndarray, "signs"]) -> float:
     return float(1 / (1 + np.exp(-(WEIGHTS[0] + np.dot(WEIGHTS[1:], signs)))))
 
 
-def overlap_of(a: Side, b: Side, forward: Residuals, backward: Residuals) -> tuple[float, float]:
-    return explained(forward, own_residuals(b.cloud)), explained(backward, own_residuals(a.cloud))
-
-
-def signs_of(
-    a: Side,
-    b: Side,
-    motion: Similarity,
-    found: tuple[Residuals, Residuals],
-    overlap: tuple[float, float],
-    reach: float,
-    cost: float,
-    floor: float,
-) -> Float[np.ndarray, "signs"]:
+def signs_of(cost: float, floor: float, overlap: tuple[float, float], gap: float) -> Float[np.ndarray, "signs"]:
     """What tells whether a pose is right, whatever the clouds, their units and their numbers of points.
 
-    The cost beside that of two samplings of one surface; the shares of the points that have no partner where the other
-    cloud was seen, and of those that have one; and the residual beside the spacing of the points.
+    Its cost beside that of two samplings of one surface, the shares of both clouds that it explains, and the gap that
+    is left between the surfaces where they meet, in spacings of the points.
     """
-    lost = [one.point[0] > (EVIDENCE_REACH * reach) ** 2 for one in found]
-    moved = ahead(motion, a.chosen)[:, 0], back(motion, b.chosen)[:, 0]
-    inside = [~outside(one, side.cloud.hull) for one, side in zip(moved, (b, a), strict=True)]
-    contradicted = sorted(float((one & within).mean()) for one, within in zip(lost, inside, strict=True))
-    spacing = max(a.cloud.spacing, b.cloud.spacing)
-    strain = trimmed_rms(found[0].point[0], found[1].point[0]) / spacing
-    return np.array(
-        [
-            np.log((cost + _SMALL) / (floor + _SMALL)),
-            *contradicted,
-            *sorted(overlap, reverse=True),
-            np.log(strain + 0.1),
-        ]
-    )
+    relative = np.log((cost + _SMALL) / (floor + _SMALL))
+    return np.array([relative, max(overlap), min(overlap), np.log(gap + _FINE)])

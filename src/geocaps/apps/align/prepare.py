@@ -15,8 +15,8 @@ from geocaps.geometry.sampling import canonical_order, evenly, voxel_means
 PROBES, _PROBED = 96, 512  # farthest points that stand for the cloud in scores, and how many they are chosen among
 KEYPOINTS = 32  # the first of the probes, which get local frames
 FRAME_RADIUS = 0.5  # of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)
-_CELLS, _MARGIN = 32, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
-_NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
+_CELLS, _MARGIN = 24, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
+_NORMAL_NEIGHBOURS, _HANDFUL = 12, 12
 _EVEN, _PASSES = 1.35, 6  # density is even where the surface's usual spacing is no more than this times the points' own
 _VOXEL = 0.6  # of the surface's usual distance to the fourth neighbour: what is nearer together becomes one point
 _ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
@@ -78,9 +78,9 @@ def evened(points: Float[np.ndarray, "n 3"], most: int) -> Float[np.ndarray, "k 
     So points become means of voxels as large as the spacing that is usual on the surface (not among the points), until
     both are nearly the same. A cloud that is even already stays as it is.
     """
-    even = np.unique(np.asarray(points, dtype=np.float64), axis=0)
-    if len(even) > 2 * most:
-        even = voxel_means(even, 2 * most)
+    even = voxel_means(points, 2 * most) if len(points) > 2 * most else np.asarray(points, dtype=np.float64)
+    even = even[canonical_order(even)]
+    even = even[np.insert((even[1:] != even[:-1]).any(axis=1), 0, True)]
     for _ in range(_PASSES):
         if len(even) <= _HANDFUL:
             break
@@ -93,9 +93,11 @@ def evened(points: Float[np.ndarray, "n 3"], most: int) -> Float[np.ndarray, "k 
         if on_surface <= _EVEN * usual:
             break
         even = voxel_means(even, most, _VOXEL * on_surface)
+        even = even[canonical_order(even)]
     if len(even) > most:
         even = voxel_means(even, most)
-    return even[canonical_order(even)]
+        even = even[canonical_order(even)]
+    return even
 
 
 def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
