@@ -6,7 +6,7 @@ one for each cloud; and rooms, two scans each by a spinning LiDAR at 60 % overla
 8°; in a room within 5° and 0.2 m. RAE is the angle of the rotation error over π. Milliseconds are CPU time a pair.
 
 Run:  OMP_NUM_THREADS=1 python benchmarks/align.py --npz modelnet40_dev.npz
-      OMP_NUM_THREADS=1 python benchmarks/align.py --npz modelnet40_dev.npz --methods align,kiss_matcher,open3d --pairs 50
+      OMP_NUM_THREADS=1 python benchmarks/align.py --npz modelnet40_dev.npz --methods align,kiss_matcher,open3d
       OMP_NUM_THREADS=1 python benchmarks/align.py --fit modelnet40_train.npz     the constants of the confidence
 
 Writes align.json into --out. The other methods need the extra `baselines`.

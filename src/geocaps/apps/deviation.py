@@ -1,4 +1,4 @@
-"""Deviation of an aligned scan from a reference: how far each point lies from its surface, as figures and as colours."""
+"""Deviation of an aligned scan from a reference: how far each point lies from its surface, in figures and colours."""
 
 from __future__ import annotations
 

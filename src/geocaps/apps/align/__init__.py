@@ -102,7 +102,7 @@ class Alignment(Placed):
 
     @property
     def uncertain(self) -> bool:
-        """Whether the confidence is low: the clouds do not fit, or too little of them does, or other poses are as good."""
+        """Whether the confidence is low: the clouds fit badly, or in too small a part, or other poses are as good."""
         return self.confidence < _LOW
 
     def inverse(self) -> Alignment:
