@@ -190,6 +190,19 @@ def test_failures_are_one_sentence(capsys, chairs, tmp_path):
         assert sentence in err
 
 
+def test_three_scans_become_one(capsys, chairs, tmp_path):
+    points = load_points(chairs[0]).points
+    save_points(tmp_path / "c.npy", points[:, [1, 2, 0]])
+    code, out, _ = call(capsys, *chairs, tmp_path / "c.npy", "--out", tmp_path / "merged.ply", "--json")
+    record = json.loads(out)
+    assert code == 0
+    np.testing.assert_allclose(record["clouds"][1]["matrix"], np.linalg.inv(TRUTH.matrix().numpy()), atol=1e-6)
+    merged = load_points(tmp_path / "merged.ply").points.reshape(3, -1, 3)
+    np.testing.assert_allclose(merged, np.broadcast_to(points, merged.shape), atol=1e-5)
+    assert "merged.ply" in call(capsys, *chairs, tmp_path / "c.npy", "--out", tmp_path / "merged.ply")[1]
+    assert call(capsys, *chairs, tmp_path / "c.npy", "--scale")[0] == 2
+
+
 def test_a_wrong_call_exits_with_2(capsys, chairs):
     with pytest.raises(SystemExit) as exit_:
         cli.run(["align", chairs[0]])

@@ -21,6 +21,7 @@ _LITTLE = 0.5
 def align(
     a: Annotated[str, Positional, arg(metavar="A")],
     b: Annotated[str, Positional, arg(metavar="B")],
+    more: Annotated[tuple[str, ...], Positional, arg(metavar="C ...", help_behavior_hint="")] = (),
     refine: bool = True,
     scale: Flag = False,
     init: OutFile = None,
@@ -35,11 +36,16 @@ def align(
     Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
     confidence and, for an object that looks nearly the same in other poses, the alternatives.
 
+    With three clouds or more, all are brought into the frame of the first: every pair is aligned, and the poses are
+    made consistent. If one does not fit, it is named.
+
     Example: geocaps align scan.ply part.obj --out scan_on_part.ply
+    Example: geocaps align front.ply left.ply back.ply --out merged.ply
 
     Args:
         a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         b: Cloud or mesh that stays.
+        more: Further scans: then --out gets all of them in the frame of A.
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
         init: Text file with a guess of T_b_a, a 4 x 4 matrix: only what it leads to is searched.
@@ -52,6 +58,11 @@ def align(
     from geocaps.apps.clouds import as_cloud
     from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
+    if more:
+        if scale or init or deviation or png or not refine:
+            raise UsageError("--scale, --no-refine, --init, --deviation and --png are for two clouds, not for more")
+        _align_many((a, b, *more), out, drop_invalid, json)
+        return
     if out is not None:
         check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
     if deviation is not None:
@@ -96,6 +107,25 @@ def _deviation_lines(away: Deviation) -> list[str]:
         f"deviation    mean {figures['mean']:.4g}, RMS {figures['rms']:.4g}, 95 % within {figures['absolute_95']:.4g}, "
         f"from {figures['least']:.4g} to {figures['greatest']:.4g}  ({side})"
     ]
+
+
+def _align_many(files: tuple[str, ...], out: Path | None, drop_invalid: bool, json: bool) -> None:
+    from geocaps.apps.align.many import align_many
+    from geocaps.io.save import CLOUD_SUFFIXES, check_target, save_cloud
+
+    if out is not None:
+        check_target(out, CLOUD_SUFFIXES, inputs=files)
+    merged = align_many(files, drop_invalid=drop_invalid)
+    if out is not None:
+        save_cloud(out, merged.points())
+    clouds, lines = [], []
+    for place, name in enumerate(files):
+        matrix, sure = merged.poses[place].matrix(), float(merged.confidence[place])
+        clouds.append({"file": name, "matrix": matrix, "confidence": sure})
+        lines += [f"{name}  (confidence {sure:.2f})  T_first_this ="]
+        lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in matrix]
+    lines += [] if out is None else [f"wrote        {out}"]
+    output.show(json, {"clouds": clouds, "out": out}, lines)
 
 
 def _matrix(path: Path) -> Any:
