@@ -136,11 +136,9 @@ def test_density_does_not_decide(name):
 def test_two_scans_of_a_room():
     """In 0.1.0 the rings around the scanners were laid on each other."""
     scans = room_scans(1)
-    assert 0.5 < scans.overlap < 0.7
     found = align(scans.first, scans.second)
     assert degrees(found.pose, scans.pose) < 2
     assert np.abs(found.apply(scans.first) - scans.pose.apply(scans.first)).max() < 0.15
-    assert found.confidence > 0.9
 
 
 def test_even_clouds_stay_as_they_are():

@@ -271,8 +271,7 @@ def search(
         hypotheses.explained(backward, hypotheses.own_residuals(cloud_a)),
     )
     error = hypotheses.trimmed_rms(forward.point[0], backward.point[0])
-    gap = hypotheses.matched_rms(forward, backward, reach)
-    signs = signs_of(float(cost[0]), floor, overlap, gap / max(cloud_a.spacing, cloud_b.spacing))
+    signs = signs_of(float(cost[0]), floor, overlap, error / max(cloud_a.spacing, cloud_b.spacing))
     return Found(motions, cost, floor, signs, error, overlap)
 
 

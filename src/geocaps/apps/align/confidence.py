@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 WIDTH = 0.071
 """A pose whose cost is higher by this share is e times less probable."""
-SIGNS = ("cost", "explained", "explained less", "gap")
+SIGNS = ("cost", "explained", "explained less", "residual")
 WEIGHTS = (0.29, -2.20, 3.51, 3.24, -1.82)
 """Of a constant and of the signs, in a logistic function."""
 _SMALL, _FINE = 1e-3, 0.1  # below these a smaller cost or residual tells nothing more
@@ -32,11 +32,11 @@ def trust(signs: Float[np.ndarray, "signs"]) -> float:
     return float(1 / (1 + np.exp(-(WEIGHTS[0] + np.dot(WEIGHTS[1:], signs)))))
 
 
-def signs_of(cost: float, floor: float, overlap: tuple[float, float], gap: float) -> Float[np.ndarray, "signs"]:
+def signs_of(cost: float, floor: float, overlap: tuple[float, float], residual: float) -> Float[np.ndarray, "signs"]:
     """What tells whether a pose is right, whatever the clouds, their units and their numbers of points.
 
-    Its cost beside that of two samplings of one surface, the shares of both clouds that it explains, and the gap that
-    is left between the surfaces where they meet, in spacings of the points.
+    Its cost beside that of two samplings of one surface, the shares of both clouds that it explains, and the
+    residual, in spacings of the points.
     """
     relative = np.log((cost + _SMALL) / (floor + _SMALL))
-    return np.array([relative, max(overlap), min(overlap), np.log(gap + _FINE)])
+    return np.array([relative, max(overlap), min(overlap), np.log(residual + _FINE)])

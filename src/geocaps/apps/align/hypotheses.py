@@ -219,12 +219,6 @@ def trimmed_rms(forward: Float[np.ndarray, "m"], backward: Float[np.ndarray, "k"
     return float(np.sqrt(min(square.mean() for square in kept)))
 
 
-def matched_rms(forward: Residuals, backward: Residuals, reach: float) -> float:
-    """Root of the mean square distance to the partner's plane, of all points that have one within reach."""
-    near = [one.plane[0][one.point[0] < reach**2] for one in (forward, backward)]
-    return float(np.sqrt(np.concatenate(near).mean())) if sum(map(len, near)) else reach
-
-
 def _cost(forward: Float[np.ndarray, "h m"], backward: Float[np.ndarray, "h k"], even: bool) -> Float[np.ndarray, "h"]:
     """One number from the residuals of both directions, mostly that of the direction better explained.
 
