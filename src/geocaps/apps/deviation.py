@@ -15,7 +15,7 @@ _SAMPLES = 20_000  # of the reference's surface, to find the faces that may be n
 _CANDIDATES = 8
 _TIED = 1e-9  # of the extent: faces that meet in an edge are equally near
 _FULL = 0.95  # share of the points whose colours are not saturated
-_SHOWN = 20_000
+_SHOWN, _PANEL = 20_000, 560
 _BEHIND, _ON, _BEFORE = (0.13, 0.4, 0.67), (0.97, 0.97, 0.97), (0.7, 0.09, 0.17)
 
 
@@ -53,23 +53,18 @@ class Deviation:
 
     def png(self) -> bytes:
         """The points in their colours, with the legend and the figures."""
-        from matplotlib.cm import ScalarMappable
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
-
         from geocaps.apps.drawing import Grid, draw_points
         from geocaps.geometry.sampling import evenly
 
-        grid = Grid(2, 2)
         some = evenly(min(len(self.points), _SHOWN), len(self.points))
-        panel = grid.figure.add_subplot(1, 1, 1, projection="3d")
-        panel.set_axis_off()
-        draw_points(panel, self.points[some], self.colors()[some] / 255, size=3.0)
-        lowest = -self.limit if self.signed else 0.0
-        ramp = [_BEHIND, _ON, _BEFORE] if self.signed else [_ON, _BEFORE]
-        scale = ScalarMappable(Normalize(lowest, self.limit), LinearSegmentedColormap.from_list("deviation", ramp))
-        grid.figure.colorbar(scale, ax=panel, shrink=0.7, label="signed distance" if self.signed else "distance")
-        text = "  ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.figures().items())
-        grid.figure.text(0.02, 0.02, text, fontsize=5)
+        grid = Grid(1, 1, panel=_PANEL)
+        draw_points(grid.panel(0, 0), self.points[some], self.colors()[some] / 255)
+        figures = self.figures()
+        text = f"mean {figures['mean']:.3g}, RMS {figures['rms']:.3g}, 95 % within {figures['absolute_95']:.3g}, "
+        text += f"from {figures['least']:.3g} to {figures['greatest']:.3g}"
+        behind = {f"{-self.limit:.3g} behind": _BEHIND} if self.signed else {}
+        before = f"{self.limit:.3g} before" if self.signed else f"{self.limit:.3g} away (no faces, no sign)"
+        grid.caption(text, {**behind, "0": _ON, before: _BEFORE})
         return grid.png()
 
 
