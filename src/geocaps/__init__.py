@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geocaps import datasets
     from geocaps.apps.align import Alignment, align
+    from geocaps.apps.align.many import align_many
     from geocaps.apps.canonical import Canonical, canonical
     from geocaps.apps.complete import Completion, complete
     from geocaps.apps.encode import Model, load, untrained
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "apps.align": ("Alignment", "align"),
+    "apps.align.many": ("align_many",),
     "apps.canonical": ("Canonical", "canonical"),
     "apps.complete": ("Completion", "complete"),
     "apps.encode": ("Model", "load", "untrained"),
@@ -72,6 +74,7 @@ __all__ = [
     "Tracker",
     "Transferred",
     "align",
+    "align_many",
     "canonical",
     "complete",
     "datasets",

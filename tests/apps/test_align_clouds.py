@@ -9,8 +9,9 @@ import geocaps
 from geocaps.apps.align import _checked, _from_model, align
 from geocaps.apps.align.hypotheses import final_costs
 from geocaps.apps.align.icp import by_tree
-from geocaps.apps.align.prepare import farthest, prepare
+from geocaps.apps.align.prepare import evened, farthest, prepare
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
+from geocaps.data.rooms import room_scans
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.frames import farthest_points
@@ -55,7 +56,8 @@ def test_a_moved_copy_is_found_exactly(name):
     result = align(points, truth.apply(points))
     assert off_by(result, truth, points) < 1e-9
     assert result.error < 1e-9
-    assert result.confidence > 0.95
+    # A teapot is nearly round: turned about its axis it fits almost as well, in many poses.
+    assert result.confidence > (0.4 if name == "teapot" else 0.95)
     assert not result.ambiguous
 
 
@@ -114,6 +116,62 @@ def test_the_order_of_the_points_changes_nothing(count):
     for result in (again, other):
         np.testing.assert_array_equal(first.matrix, result.matrix)
         assert (first.error, first.confidence) == (result.error, result.confidence)
+
+
+# ── uneven density ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["airplane", "chair", "sofa", "teapot"])
+def test_density_does_not_decide(name):
+    """Both clouds are far denser on one side, each on another: chance of a point 1/r⁴ about a place near by."""
+    clouds, truth = [], motion(21)
+    for seed in (1, 2):
+        dense = sample(name, 30_000, seed)
+        place = torch.randn(3, generator=generator(seed), dtype=torch.float64)
+        chance = (dense - 1.5 * place / place.norm()).norm(dim=1) ** -4
+        clouds.append(dense[torch.multinomial(chance, 2000, generator=generator(seed))])
+    assert degrees(align(clouds[0], truth.apply(clouds[1])).pose, truth) < 4
+
+
+def test_two_scans_of_a_room():
+    """In 0.1.0 the rings around the scanners were laid on each other."""
+    scans = room_scans(1)
+    found = align(scans.first, scans.second)
+    assert degrees(found.pose, scans.pose) < 2
+    assert np.abs(found.apply(scans.first) - scans.pose.apply(scans.first)).max() < 0.15
+
+
+def test_even_clouds_stay_as_they_are():
+    points = sample("chair", 800).numpy()
+    assert {tuple(row) for row in evened(points, 1000).tolist()} == {tuple(row) for row in points.tolist()}
+    dense = np.concatenate([points, points[:100] + 1e-4, points[:100] - 1e-4])
+    assert len(evened(dense, 1000)) == 1000
+
+
+# ── a guess ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_guess_is_led_on_and_nothing_else_is_searched():
+    brick, truth = sample("brick", seed=1), motion(22)
+    moved = truth.apply(sample("brick", seed=2))
+    known = Similarity.from_matrix(truth.matrix().numpy())
+    off = np.array([1, 0.08, -0.05, 0.03]), np.array([0.05, -0.03, 0.02])
+    for half_turn in np.eye(4):
+        other = known @ Similarity.from_wxyz(half_turn, np.zeros(3))
+        rough = Similarity.from_wxyz(*off) @ other
+        for init in (rough, rough.matrix()):
+            assert degrees(align(brick, moved, init=init).pose, other) < 3
+    there, back = align(brick, moved, init=rough), align(moved, brick, init=rough.inverse())
+    np.testing.assert_allclose(there.matrix @ back.matrix, np.eye(4), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("init", "sentence"),
+    [(np.eye(3), "4, 4"), (np.diag([2.0, 2, 2, 1]), "scales by 2"), (np.zeros((4, 4)), "singular")],
+)
+def test_a_guess_that_is_no_rigid_motion_is_refused(init, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        align(sample("chair", 100), sample("chair", 100), init=init)
 
 
 # ── units and inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,14 +304,22 @@ def test_the_symmetries_of_a_brick_are_its_half_turns():
         assert degrees(pose, result.pose) == pytest.approx(180, abs=3)
 
 
-def test_confidence_falls_with_the_overlap():
+def test_overlap_and_confidence_are_two_figures():
+    """Half of a chair lies on the whole one as surely as the whole one does; another object does not."""
     a, b = sample("chair", seed=1), sample("chair", seed=2)
     whole = align(a, b)
     part = align(a, crop_half_space(b, 0.5, generator())[0])
-    assert part.confidence < 0.85 < whole.confidence
+    assert part.confidence > 0.9
+    assert whole.confidence > 0.9
     assert part.overlap[0] < 0.75
     assert part.overlap[1] > 0.9
     assert align(a, sample("airplane")).confidence < 0.5
+
+
+def test_confidence_falls_when_the_residual_is_large_beside_the_spacing():
+    a, b = sample("chair", 2000, 1), sample("chair", 2000, 2)
+    found = [align(a, stretch * b).confidence for stretch in (1.0, 1.1, 1.2)]
+    assert found[0] > 0.95 > found[1] > found[2]
 
 
 @pytest.mark.parametrize("name", ["chair", "teapot", "toilet"])

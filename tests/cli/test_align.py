@@ -141,6 +141,41 @@ def test_scale_and_no_refine(capsys, chairs, tmp_path):
     assert "scale        39.3" in call(capsys, chairs[0], inches, "--scale")[1]
 
 
+def test_a_guess_and_a_picture(capsys, chairs, tmp_path):
+    np.savetxt(tmp_path / "guess.txt", TRUTH.matrix().numpy())
+    code, out, _ = call(capsys, *chairs, "--init", tmp_path / "guess.txt", "--png", tmp_path / "overlay.png", "--json")
+    assert code == 0
+    np.testing.assert_allclose(json.loads(out)["matrix"], TRUTH.matrix().numpy(), atol=1e-6)
+    assert (tmp_path / "overlay.png").read_bytes().startswith(b"\x89PNG")
+    for text, sentence in (("1 2 3\n", "four lines of four numbers"), ("here\n", "cannot read the initial guess")):
+        (tmp_path / "bad.txt").write_text(text)
+        code, out, err = call(capsys, *chairs, "--init", tmp_path / "bad.txt")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert sentence in err
+
+
+def test_the_deviation_from_a_mesh_has_a_sign_and_a_legend(capsys, bracket, tmp_path):
+    """A scan that lies 0.02 outside of the bracket on its large top face, and on the surface elsewhere."""
+    mesh, reference, _ = bracket
+    points, face = trimesh.sample.sample_surface(mesh, 3000, seed=1)
+    top = (mesh.face_normals[face][:, 2] > 0.9) & (points[:, 2] < 0.15) & (np.abs(points[:, 0]) < 0.7)
+    points[top, 2] += 0.02
+    save_points(tmp_path / "dented.npy", points)
+    paths = tmp_path / "colours.ply", tmp_path / "colours.png"
+    args = (tmp_path / "dented.npy", reference, "--deviation", paths[0], "--png", paths[1])
+    code, out, _ = call(capsys, *args, "--json")
+    figures = json.loads(out)["deviation"]
+    assert code == 0
+    assert figures["signed"] is True
+    assert figures["greatest"] == pytest.approx(0.02, abs=0.008)
+    assert figures["mean"] > 0
+    colours = trimesh.load(paths[0]).colors[:, :3].astype(int)
+    assert (colours[top, 0] > colours[top, 2]).mean() > 0.95  # red: outside
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+    cloud = call(capsys, reference, tmp_path / "dented.npy", "--deviation", tmp_path / "unsigned.ply")[1]
+    assert "without a sign" in cloud
+
+
 def test_failures_are_one_sentence(capsys, chairs, tmp_path):
     save_points(tmp_path / "line.npy", np.linspace(0, 1, 30)[:, None] * np.ones((1, 3)))
     for args, sentence in (
@@ -153,6 +188,19 @@ def test_failures_are_one_sentence(capsys, chairs, tmp_path):
         assert out == ""
         assert err.count("\n") == 1
         assert sentence in err
+
+
+def test_three_scans_become_one(capsys, chairs, tmp_path):
+    points = load_points(chairs[0]).points
+    save_points(tmp_path / "c.npy", points[:, [1, 2, 0]])
+    code, out, _ = call(capsys, *chairs, tmp_path / "c.npy", "--out", tmp_path / "merged.ply", "--json")
+    record = json.loads(out)
+    assert code == 0
+    np.testing.assert_allclose(record["clouds"][1]["matrix"], np.linalg.inv(TRUTH.matrix().numpy()), atol=1e-6)
+    merged = load_points(tmp_path / "merged.ply").points.reshape(3, -1, 3)
+    np.testing.assert_allclose(merged, np.broadcast_to(points, merged.shape), atol=1e-5)
+    assert "merged.ply" in call(capsys, *chairs, tmp_path / "c.npy", "--out", tmp_path / "merged.ply")[1]
+    assert call(capsys, *chairs, tmp_path / "c.npy", "--scale")[0] == 2
 
 
 def test_a_wrong_call_exits_with_2(capsys, chairs):

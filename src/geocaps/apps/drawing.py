@@ -190,6 +190,10 @@ def encodings_html(encodings: Encodings) -> str:
 
 
 def alignment_html(alignment: Alignment) -> str:
+    return page(alignment, alignment_png(alignment))
+
+
+def alignment_png(alignment: Alignment) -> bytes:
     """Both clouds as given, and A laid on B."""
     a, b = alignment.shown
     grid = Grid(1, 3)
@@ -198,7 +202,7 @@ def alignment_html(alignment: Alignment) -> str:
     together = grid.panel(0, 2, "A on B")
     draw_points(together, alignment.apply(a), ORANGE)
     draw_points(together, b, BLUE)
-    return page(alignment, grid.png())
+    return grid.png()
 
 
 def _draw_parts(panel: Scene, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:

@@ -13,6 +13,7 @@ from geocaps.errors import InvalidInputError, UsageError
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
+    from geocaps.apps.deviation import Deviation
 
 _LITTLE = 0.5
 
@@ -20,9 +21,13 @@ _LITTLE = 0.5
 def align(
     a: Annotated[str, Positional, arg(metavar="A")],
     b: Annotated[str, Positional, arg(metavar="B")],
+    more: Annotated[tuple[str, ...], Positional, arg(metavar="C ...", help_behavior_hint="")] = (),
     refine: bool = True,
     scale: Flag = False,
+    init: OutFile = None,
     out: OutFile = None,
+    deviation: OutFile = None,
+    png: OutFile = None,
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
@@ -31,37 +36,112 @@ def align(
     Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
     confidence and, for an object that looks nearly the same in other poses, the alternatives.
 
+    With three clouds or more, all are brought into the frame of the first: every pair is aligned, and the poses are
+    made consistent. If one does not fit, it is named.
+
     Example: geocaps align scan.ply part.obj --out scan_on_part.ply
+    Example: geocaps align front.ply left.ply back.ply --out merged.ply
 
     Args:
         a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         b: Cloud or mesh that stays.
+        more: Further scans: then --out gets all of them in the frame of A.
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
+        init: Text file with a guess of T_b_a, a 4 x 4 matrix: only what it leads to is searched.
+        deviation: Where to write the points of A in the frame of B, coloured by their distance from B: red before its
+            faces, blue behind them. Without faces distances have no sign. PLY, GLB, XYZ, NPZ or PCD.
+        png: Where to write a picture: A, B, and A laid on B; with --deviation the colours, their legend and figures.
         out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
     """
     from geocaps.apps.align import align as find
     from geocaps.apps.clouds import as_cloud
-    from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes
+    from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
+    if more:
+        if scale or init or deviation or png or not refine:
+            raise UsageError("--scale, --no-refine, --init, --deviation and --png are for two clouds, not for more")
+        _align_many((a, b, *more), out, drop_invalid, json)
+        return
     if out is not None:
         check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+    if deviation is not None:
+        check_target(deviation, {*CLOUD_SUFFIXES} - {".npy"}, inputs=(a, b))
+    if png is not None:
+        check_target(png, (".png",), inputs=(a, b))
+    guess = None if init is None else _matrix(init)
     moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
     if out is not None and moving.faces is None and out.suffix.lower() not in CLOUD_SUFFIXES:
         raise UsageError(
             f"cannot write {out}: {a} is a cloud without faces, so the name must end in {' or '.join(CLOUD_SUFFIXES)}"
         )
-    found = find(moving, b, refine=refine, scale=scale, drop_invalid=drop_invalid)
+    staying = as_cloud(b, 0, "B", drop_invalid=drop_invalid)
+    found = find(moving, staying, refine=refine, scale=scale, init=guess, drop_invalid=drop_invalid)
     if out is not None and moving.faces is not None and out.suffix.lower() in MESH_SUFFIXES:
         save_meshes(out, [Mesh(Path(moving.name).stem, found.apply(moving), moving.faces)])
     elif out is not None:
         save_cloud(out, found.apply(moving.points))
+    away = None
+    if deviation is not None:
+        from geocaps.apps.deviation import deviation as deviation_of
+
+        away = deviation_of(found.apply(moving.points), staying)
+        save_cloud(deviation, away.points, colors=away.colors())
+    if png is not None:
+        from geocaps.apps.drawing import alignment_png  # matplotlib takes a second to import
+
+        write_whole(png, alignment_png(found) if away is None else away.png())
     record = output.record(found, "matrix", "pose", "scale", "error", "confidence", "overlap", "uncertain", "ambiguous")
     record["alternatives"] = [output.record(one, "pose", "scale", "confidence") for one in found.alternatives]
-    output.show(json, {**record, "dropped": found.dropped, "out": out}, _lines(found, out))
+    if away is not None:
+        record["deviation"] = {"signed": away.signed, **away.figures(), "file": deviation}
+    lines = [*_lines(found), *([] if away is None else _deviation_lines(away))]
+    lines += [f"wrote        {path}" for path in (out, deviation, png) if path is not None]
+    output.show(json, {**record, "dropped": found.dropped, "out": out, "png": png}, lines)
 
 
-def _lines(found: Alignment, out: Path | None) -> list[str]:
+def _deviation_lines(away: Deviation) -> list[str]:
+    figures = away.figures()
+    side = "red before the faces of B, blue behind them" if away.signed else "without a sign: B has no faces"
+    return [
+        f"deviation    mean {figures['mean']:.4g}, RMS {figures['rms']:.4g}, 95 % within {figures['absolute_95']:.4g}, "
+        f"from {figures['least']:.4g} to {figures['greatest']:.4g}  ({side})"
+    ]
+
+
+def _align_many(files: tuple[str, ...], out: Path | None, drop_invalid: bool, json: bool) -> None:
+    from geocaps.apps.align.many import align_many
+    from geocaps.io.save import CLOUD_SUFFIXES, check_target, save_cloud
+
+    if out is not None:
+        check_target(out, CLOUD_SUFFIXES, inputs=files)
+    merged = align_many(files, drop_invalid=drop_invalid)
+    if out is not None:
+        save_cloud(out, merged.points())
+    clouds, lines = [], []
+    for place, name in enumerate(files):
+        matrix, sure = merged.poses[place].matrix(), float(merged.confidence[place])
+        clouds.append({"file": name, "matrix": matrix, "confidence": sure})
+        lines += [f"{name}  (confidence {sure:.2f})  T_first_this ="]
+        lines += ["  " + " ".join(f"{value:16.9g}" for value in row) for row in matrix]
+    lines += [] if out is None else [f"wrote        {out}"]
+    output.show(json, {"clouds": clouds, "out": out}, lines)
+
+
+def _matrix(path: Path) -> Any:
+    """The 4 x 4 matrix of a text file."""
+    import numpy as np
+
+    try:
+        matrix = np.loadtxt(path, ndmin=2)
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"cannot read the initial guess {path}: {str(error).splitlines()[0]}") from error
+    if matrix.shape != (4, 4):
+        raise InvalidInputError(f"the initial guess {path} must hold four lines of four numbers, not {matrix.shape}")
+    return matrix
+
+
+def _lines(found: Alignment) -> list[str]:
     def text(pose: Any) -> str:
         translation = ", ".join(f"{value:.9g}" for value in pose.translation.tolist())
         wxyz = ", ".join(f"{value:.9f}" for value in pose.wxyz.tolist())
@@ -84,7 +164,7 @@ def _lines(found: Alignment, out: Path | None) -> list[str]:
         lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
     if found.alternatives:
         lines += ["alternatives", *(f"  {one.confidence:.2f}  {text(one.pose)}" for one in found.alternatives)]
-    return lines if out is None else [*lines, f"wrote        {out}"]
+    return lines
 
 
 def canonical(

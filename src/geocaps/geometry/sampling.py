@@ -113,6 +113,18 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
     return means[evenly(count, len(means))]
 
 
+def voxel_means(points: Float[np.ndarray, "n 3"], count: int, size: float = 0.0) -> Float64[np.ndarray, "k 3"]:
+    """Means of the cloud's own voxels, no smaller than ``size`` and so large that at most ``count`` are filled.
+
+    Nothing is left out. They follow a rotation of the cloud as those of :func:`reduced` do.
+    """
+    columns = _columns(points)
+    frame = _Frame(columns)
+    places = frame.places(columns)
+    _, voxel = np.unique(_finest_voxel(places, count, size / frame.step), return_inverse=True)
+    return frame.points(_sums(voxel, places) / np.bincount(voxel))
+
+
 def own_axes(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "3 3"]:
     """Rows: directions that turn with the cloud, from its outermost points; proper, and exact in float64.
 
@@ -304,23 +316,30 @@ def _dense(weight: Int[np.ndarray, "x y z"]) -> Int[np.ndarray, "k"]:
 # ── voxels ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _finest_voxel(places: Columns, count: int) -> Int[np.ndarray, "n"]:
-    """The voxel of each point, as a number: of the smallest size at which no more than ``count`` are filled."""
+def _finest_voxel(places: Columns, count: int, least: float = 0.0) -> Int[np.ndarray, "n"]:
+    """The voxel of each point, as a number: of the smallest size from ``least`` on at which at most ``count`` fill."""
     low, span = places.min(axis=1, keepdims=True), float(np.ptp(places, axis=1).max()) or 1.0
 
     def voxel(size: float) -> Int[np.ndarray, "n"]:
         x, y, z = ((places - low) / size).astype(np.int64)
         return (x << 42) | (y << 21) | z
 
-    small, large = span / _FINEST, 2 * span
+    small, large = max(span / _FINEST, least), 2 * span
+    if least > 0 and _filled(voxel(least)) <= count:
+        return voxel(least)
     for _ in range(_HALVINGS):
         middle = np.sqrt(small * large)
-        filled = np.sort(voxel(middle))
-        if np.count_nonzero(filled[1:] != filled[:-1]) < count:
+        if _filled(voxel(middle)) <= count:
             large = middle
         else:
             small = middle
     return voxel(large)
+
+
+def _filled(voxel: Int[np.ndarray, "n"]) -> int:
+    """How many different voxels there are."""
+    ordered = np.sort(voxel)
+    return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 def _sums(voxel: Int[np.ndarray, "n"], rows: Columns) -> Float64[np.ndarray, "3 k"]:

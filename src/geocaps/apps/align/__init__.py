@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int
+from numpy.typing import ArrayLike
 
 from geocaps.apps.align import hypotheses
+from geocaps.apps.align.confidence import WIDTH, signs_of, trust, weights
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
-from geocaps.apps.align.prepare import Prepared, local_frames, prepare
+from geocaps.apps.align.prepare import Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import evenly, thinned
+from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
 
 if TYPE_CHECKING:
@@ -26,19 +28,21 @@ if TYPE_CHECKING:
 MINIMUM_POINTS = 4
 # Points of each cloud that the search uses, and the polish; larger clouds are sampled down evenly.
 _SEARCH_POINTS, _POLISH_POINTS = 1024, 4096
-_HYPOTHESES, _SCORED = 600, 64  # pairs of local frames that are scored, and the points of each cloud they are scored on
+_HYPOTHESES, _SCORED = 300, 64  # pairs of local frames that are scored, and the points of each cloud they are scored on
 # How many hypotheses are refined on few points, how many of them to the end, and how many on more points.
-_COARSE, _HALFWAY, _FINE = 48, 24, 12
-_RATIO = 2.1  # a refined hypothesis stays in the search while its score is within this ratio of the best
+_COARSE, _HALFWAY, _FINE = 64, 32, 12
+_RATIO = 4.0  # a refined hypothesis stays in the search while its score is within this ratio of the best
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
+_GUESS_REACHES = np.array([0.6, 0.6, 0.5, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.2])  # from a guess on
+_RIGID = 1e-3  # a guess may scale by so much and still be a rigid motion
 _OTHER_POSE = np.radians(15), 0.3  # poses that differ by less than this angle and shift are one
 # Distance from which a point counts as unexplained: of the spread, and at least so many spacings of the points.
 _REACH, _SPACINGS = 0.15, 4.0
 _POLISH_STEPS, _POLISH_EVERY = 4, 2
-# A pose whose score is worse by the first share is e times less probable (by the second before the polish, which still
-# changes scores); below the third it is not named.
-_TIE_WIDTH, _POLISH_WIDTH, _NAMED = 0.07, 0.15, 0.02
+# A pose whose cost is higher by the first share is e times less probable before the polish, which still changes costs;
+# below the second it is not named.
+_POLISH_WIDTH, _NAMED = 0.15, 0.02
 # Alternatives of this share of the confidence make a result ambiguous; below this confidence it is uncertain.
 _TIE, _LOW = 0.25, 0.5
 _SHOWN = 512
@@ -67,7 +71,8 @@ class Alignment(Placed):
     overlap: tuple[float, float]
     """Share of A that B explains, and of B that A explains, to within the clouds' own noise and sampling."""
     confidence: float
-    """From 0 to 1: the mean of ``overlap`` times the probability of this pose among all that were considered."""
+    """From 0 to 1: the chance that this pose is right (within a few degrees), as measured on pairs whose pose is known;
+    it tells nothing of how much of the clouds overlaps."""
     alternatives: list[Alternative]
     """Other poses that explain the clouds nearly as well, most probable first: an object's symmetries."""
     shown: tuple[Float64[np.ndarray, "k 3"], Float64[np.ndarray, "l 3"]]
@@ -97,7 +102,7 @@ class Alignment(Placed):
 
     @property
     def uncertain(self) -> bool:
-        """Whether the confidence is low: little of the clouds overlaps, or other poses are as good, or both."""
+        """Whether the confidence is low: the clouds fit badly, or in too small a part, or other poses are as good."""
         return self.confidence < _LOW
 
     def inverse(self) -> Alignment:
@@ -119,26 +124,30 @@ def align(
     *,
     refine: bool = True,
     scale: bool = False,
+    init: Similarity | ArrayLike | None = None,
     model: Model | None = None,
     drop_invalid: bool = False,
 ) -> Alignment:
     """The pose ``T_b_a`` that lays cloud A on cloud B.
 
-    Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the principal axes add four
-    (and, given a ``model``, its object capsules theirs). All are scored by truncated distances in both directions, and
-    the best are refined and scored again on ever more points. No weights are needed, nothing is random: the same clouds
-    give the same bits, whatever the order of their points, and ``align(b, a)`` is the inverse.
+    Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the axes that the faces stand
+    on and the corners of their boxes add some, the principal axes four (and, given a ``model``, its object capsules
+    theirs). All are scored by truncated distances in both directions, and the best are refined and scored again on ever
+    more points. No weights are needed, nothing is random: the same clouds give the same bits, whatever the order of
+    their points, and ``align(b, a)`` is the inverse. Where a scanner saw more closely, points are thinned out first.
 
     ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds the scale too,
     starting from the ratio of the clouds' spreads: it needs clouds that both show most of the object.
-    ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
+    ``init`` is a guess of the pose, as a matrix or a :class:`Similarity`: nothing else is searched, only what it leads
+    to. ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
     """
+    guess = None if init is None else _guess(init, scale)
     first, second = _checked(a, "the first cloud", drop_invalid), _checked(b, "the second cloud", drop_invalid)
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
     if second.key() < first.key():
-        found = _align(second, first, refine, scale, model).inverse()
+        found = _align(second, first, refine, scale, None if guess is None else guess.inverse(), model).inverse()
     else:
-        found = _align(first, second, refine, scale, model)
+        found = _align(first, second, refine, scale, guess, model)
     return replace(found, dropped=(first.dropped, second.dropped))
 
 
@@ -163,24 +172,40 @@ def _checked(source: Source, name: str, drop_invalid: bool) -> _Checked:
         raise InvalidInputError(
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
         )
-    points = cloud.points[thinned(cloud.points, _POLISH_POINTS)].astype(np.float64)
-    points = points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
+    points = evened(cloud.points, _POLISH_POINTS)
     require_extent(points, cloud.name)
     center = points.mean(axis=0)
     return _Checked(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
 
 
-def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, model: Model | None) -> Alignment:
+def _guess(init: Similarity | ArrayLike, scale: bool) -> Similarity:
+    guess = init if isinstance(init, Similarity) else Similarity.from_matrix(init)
+    if guess.shape:
+        raise InvalidInputError(f"the initial guess must be one pose, not a batch of {list(guess.shape)}")
+    if not scale and abs(float(guess.scale) - 1) > _RIGID:
+        raise InvalidInputError(
+            f"the initial guess scales by {float(guess.scale):.4g}: ask for the scale too, or give a rigid motion"
+        )
+    return guess
+
+
+def _align(
+    a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarity | None, model: Model | None
+) -> Alignment:
     unit_b = b.spread if scale else max(a.spread, b.spread)
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
     extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
-    motions, probability, error, overlap = _search(work_a, work_b, extra, refine, scale)
+    start = None
+    if guess is not None:
+        start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, extra, refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
     poses = Similarity(motions.rotation, translation, factor)
-    share = probability * float(np.mean(overlap))
+    weight = weights(cost, floor)
+    share = trust(signs) * weight / weight.sum()
     shown = [one.points[evenly(min(len(one.points), _SHOWN), len(one.points))] for one in (a, b)]
     return Alignment(
         pose=poses[0],
@@ -205,44 +230,60 @@ def _from_model(model: Model, a: _Checked, b: _Checked, units: tuple[float, floa
 # ── the search, in working units ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _search(
-    a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"], extra: Similarity | None, polish: bool, scale: bool
-) -> tuple[Similarity, Float[np.ndarray, "h"], float, tuple[float, float]]:
-    """Motions from A to B, best first, and their probabilities; error and overlap of the best one.
+class Found(NamedTuple):
+    """Motions from A to B, best first, and what is known of them."""
 
-    ``extra`` are hypotheses from elsewhere.
-    """
+    motions: Similarity
+    cost: Float[np.ndarray, "h"]
+    floor: float  # what two samplings of one surface cost
+    signs: Float[np.ndarray, "signs"]  # of the best motion
+    error: float
+    overlap: tuple[float, float]
+
+
+def search(
+    a: Float[np.ndarray, "n 3"],
+    b: Float[np.ndarray, "m 3"],
+    extra: Similarity | None,
+    polish: bool,
+    scale: bool,
+    start: Similarity | None = None,
+) -> Found:
+    """``extra`` are hypotheses from elsewhere; given a ``start``, it is the only one."""
     cloud_a, cloud_b = (prepare(one[evenly(min(len(one), _SEARCH_POINTS), len(one))]) for one in (a, b))
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
     half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
-    width = _POLISH_WIDTH if polish else _TIE_WIDTH
-    motions, weight = _weighed(half_a, half_b, _candidates(cloud_a, cloud_b, extra, scale), reach, scale, width)
+    if start is None:
+        motions = _candidates(cloud_a, cloud_b, extra, scale)
+    else:
+        led_a, led_b = (by_tree(one, _spread_out(one, 4), float(_GUESS_REACHES.max())) for one in (cloud_a, cloud_b))
+        motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
+    motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
         cloud_a = prepare(a) if len(a) > _SEARCH_POINTS else cloud_a
         cloud_b = prepare(b) if len(b) > _SEARCH_POINTS else cloud_b
         whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
         motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
-        motions, weight = _weighed(whole_a, whole_b, motions, reach, scale, _TIE_WIDTH)
+        motions, cost, floor = _weighed(whole_a, whole_b, motions, reach, scale, WIDTH)
     forward, backward = hypotheses.residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
     overlap = (
         hypotheses.explained(forward, hypotheses.own_residuals(cloud_b)),
         hypotheses.explained(backward, hypotheses.own_residuals(cloud_a)),
     )
-    return motions, weight / weight.sum(), hypotheses.trimmed_rms(forward.point[0], backward.point[0]), overlap
+    error = hypotheses.trimmed_rms(forward.point[0], backward.point[0])
+    signs = signs_of(float(cost[0]), floor, overlap, error / max(cloud_a.spacing, cloud_b.spacing))
+    return Found(motions, cost, floor, signs, error, overlap)
 
 
 def _weighed(
     a: Side, b: Side, motions: Similarity, reach: float, scale: bool, width: float
-) -> tuple[Similarity, Float[np.ndarray, "h"]]:
-    """The motions that explain the clouds nearly as well as the best, best first, with weights from 1 down."""
-    score = hypotheses.final_costs(a, b, motions, reach, scale)
-    kept = hypotheses.distinct(motions, np.argsort(score, kind="stable"), _FINE, *_OTHER_POSE)
-    motions, score = motions[kept], score[kept]
-    # Below the floor a better score tells how the points were drawn, not how the surfaces lie.
-    level = max(float(score[0]), hypotheses.final_floor(a.cloud, b.cloud, reach, scale))
-    weight = np.exp(-np.clip(score - level, 0, None) / (width * level))
-    named = weight >= _NAMED
-    return motions[named], weight[named]
+) -> tuple[Similarity, Float[np.ndarray, "h"], float]:
+    """The motions that explain the clouds nearly as well as the best, best first, with their costs and the floor."""
+    cost = hypotheses.final_costs(a, b, motions, reach, scale)
+    kept = hypotheses.distinct(motions, np.argsort(cost, kind="stable"), _FINE, *_OTHER_POSE)
+    floor = hypotheses.final_floor(a.cloud, b.cloud, reach, scale)
+    kept = kept[weights(cost[kept], floor, width) >= _NAMED]
+    return motions[kept], cost[kept], floor
 
 
 def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
@@ -251,20 +292,28 @@ def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
 
 
 def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool) -> Similarity:
-    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points."""
+    """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points.
+
+    From the first score on, what lies beyond the hull of the other cloud may just not have been seen: else the true
+    pose of two cropped clouds would be given up for one that lays more of them on each other.
+    """
     found = [
         hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
+        hypotheses.from_faces(a, b),
         hypotheses.from_frames(local_frames(a), local_frames(b), _HYPOTHESES),
     ]
     motions = concatenate(found if extra is None else [*found, extra])
     scored_a, scored_b = by_table(a, a.probes[:_SCORED]), by_table(b, b.probes[:_SCORED])
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), float(_FINE_REACHES.max())) for one in (a, b))
-    motions = hypotheses.narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
+    if scale:
+        motions = hypotheses.narrowed(scored_a, scored_b, motions, 0.4, _COARSE, even=scale, apart=_OTHER_POSE)
+    else:
+        motions = hypotheses.quickest(scored_a, scored_b, motions, 0.4, _COARSE, apart=_OTHER_POSE)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[0], scale)
     motions = hypotheses.narrowed(few_a, few_b, motions, 0.4, _HALFWAY, even=scale, ratio=_RATIO)
     motions = refine(few_a, few_b, motions, _COARSE_REACHES[1], scale)
     motions = hypotheses.narrowed(
         few_a, few_b, motions, 0.3, _FINE, even=scale, ratio=_RATIO, apart=(np.radians(10), 0.2)
     )
-    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale)
+    return refine(quarter_a, quarter_b, motions, _FINE_REACHES, scale, every=len(_FINE_REACHES))

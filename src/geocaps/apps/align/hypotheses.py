@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from geocaps.apps.align.icp import Side, ahead, back, dot
-from geocaps.apps.align.prepare import Frames, Prepared
+from geocaps.apps.align.prepare import Frames, NearestTable, Prepared
 from geocaps.geometry.similarity import Similarity
 
+
 # Proper changes of sign of (tangent, bitangent, normal): the frames' own signs are arbitrary.
+def _signed_permutations() -> Iterator[np.ndarray]:
+    for order, signs in itertools.product(itertools.permutations(range(3)), itertools.product((1.0, -1.0), repeat=3)):
+        yield np.eye(3)[list(order)] * signs
+
+
 _SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
+# All proper signed permutations of three axes; and which side of a box (low, high; or middle) counts along each.
+_TURNS = np.array([turn for turn in _signed_permutations() if np.linalg.det(turn) > 0])
+_SIDES = np.array([*itertools.product(range(2), repeat=3), (2, 2, 2)])
+_CROWDED, _ASIDE, _AXIS_STEPS = 8, 0.4, 3
+_BLOCK = 64
+_OUTSIDE = 0.01  # share of the points outside a side of the box
 # Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it.
 _PLANE_SHARE = 0.9
 # The same for the final choice, and the distance, in reaches, within which more of it counts quickly.
 _EVIDENCE_PLANE_SHARE, _EVIDENCE_WIDTH = 0.97, 0.2
+_EVIDENCE_REACH = 0.7  # of the reach of a partner: what is farther is no evidence for a pose
 _LESSER_SHARE, _NOISE = 0.25, 4.0
+_COARSE_UNSEEN = 0.3
 _UNSEEN = 0.3  # what an unexplained point costs where the other cloud has ended; elsewhere it costs 1
 # Floors that count as a perfect score: of two copies of a symmetric cloud only one pose is perfect, and the others are
 # as good as those of two samplings.
@@ -42,6 +58,52 @@ def from_principal_axes(a: np.ndarray, b: np.ndarray) -> Similarity:
     axes_a, axes_b = _principal_axes(a), _principal_axes(b)
     rotation = (axes_b * _SIGNS[:, None]) @ axes_a.T
     return Similarity(rotation, b.mean(axis=0) - rotation @ a.mean(axis=0))
+
+
+def from_faces(a: Prepared, b: Prepared) -> Similarity:
+    """The 24 ways to lay the normals' axes on each other, with a corner of the box, or the centroids, together.
+
+    What is cut off a cloud turns its principal axes and moves its centroid; the axes that its faces stand on stay, and
+    so does, along each of them, one side of its box or the other.
+    """
+    axes_a, axes_b = _face_axes(a), _face_axes(b)
+    rotation = axes_b @ _TURNS @ axes_a.T
+    box_a, box_b = _box(a, axes_a), _box(b, axes_b)
+    # Where a side of A's box comes to lie along the axes of B: low and high change places where an axis is reversed.
+    turned = np.einsum("rij,sj->rsi", _TURNS, box_a)
+    low, high, middle = turned[:, 0], turned[:, 1], turned[:, 2]
+    ends = np.stack([np.minimum(low, high), np.maximum(low, high), middle], axis=1)
+    shift = (box_b - ends)[:, _SIDES, np.arange(3)]
+    count = len(_TURNS) * len(_SIDES)
+    return Similarity(np.repeat(rotation, len(_SIDES), axis=0), (shift @ axes_b.T).reshape(count, 3))
+
+
+def _face_axes(cloud: Prepared) -> Float[np.ndarray, "3 3"]:
+    """Columns: three directions at right angles that the normals crowd around; not in any order."""
+    normals, some = cloud.normals[:, cloud.solid], cloud.normals[:, cloud.probes]
+    along = np.abs(some.T @ normals)
+    crowd = (along**_CROWDED).sum(axis=1)
+    first = some[:, crowd.argmax()]
+    aside = np.abs(first @ some) < _ASIDE
+    second = some[:, (crowd * aside).argmax()] if aside.any() else np.eye(3)[np.abs(first).argmin()]
+    second = second - (first @ second) * first
+    second /= np.linalg.norm(second)
+    axes = np.stack([first, second, np.cross(first, second)], axis=1)
+    for _ in range(_AXIS_STEPS):
+        # Each normal pulls the axis that it is nearest to, then the axes are made orthogonal again.
+        along = axes.T @ normals
+        pull = normals @ (np.sign(along) * np.abs(along) ** _CROWDED).T
+        left, _, right = np.linalg.svd(pull)
+        axes = left @ right
+    return axes if np.linalg.det(axes) > 0 else -axes
+
+
+def _box(cloud: Prepared, axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
+    """Rows: low sides, high sides and means along the axes; a few points may lie outside."""
+    along = cloud.points[cloud.solid] @ axes
+    cut = int(_OUTSIDE * len(along))
+    order = np.partition(along, (cut, len(along) - 1 - cut), axis=0)
+    return np.stack([order[cut], order[-1 - cut], along.mean(axis=0)])
 
 
 def _principal_axes(points: np.ndarray) -> np.ndarray:
@@ -101,8 +163,11 @@ def narrowed(
 
     They differ by the angle or the shift of ``apart``, and their scores are within ``ratio`` of the best one's.
     """
-    forward, backward = residuals(a, b, motions)
-    score = _cost(forward.truncated(reach), backward.truncated(reach), even)
+    forward, backward = (found.truncated(reach) for found in residuals(a, b, motions))
+    if not even:
+        _excuse_by_table(forward, ahead(motions, a.chosen), b.cloud.table)
+        _excuse_by_table(backward, back(motions, b.chosen), a.cloud.table)
+    score = _cost(forward, backward, even)
     order = np.argsort(score, kind="stable")
     if ratio is not None:
         own_a, own_b = (own_residuals(side.cloud).truncated(reach) for side in (a, b))
@@ -118,7 +183,7 @@ def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool)
     pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
     to a spot and most of B would lie beyond it.
     """
-    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
+    forward, backward = (found.evidence(_EVIDENCE_REACH * reach) for found in residuals(a, b, motions))
     if not even:
         _excuse(forward, ahead(motions, a.chosen), b.cloud.hull)
         _excuse(backward, back(motions, b.chosen), a.cloud.hull)
@@ -127,7 +192,8 @@ def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool)
 
 def final_floor(a: Prepared, b: Prepared, reach: float, even: bool) -> float:
     """What two samplings of one surface cost at best, by the evidence."""
-    return float(_cost(own_residuals(a).evidence(reach), own_residuals(b).evidence(reach), even)[0])
+    own_a, own_b = (own_residuals(cloud).evidence(_EVIDENCE_REACH * reach) for cloud in (a, b))
+    return float(_cost(own_a, own_b, even)[0])
 
 
 def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residuals]:
@@ -171,6 +237,32 @@ def _excuse(
     evidence[lost] = np.where(beyond, _UNSEEN, 1.0)
 
 
+def _excuse_by_table(cost: Float[np.ndarray, "h m"], points: Float[np.ndarray, "3 h m"], table: NearestTable) -> None:
+    lost = cost >= 1
+    cost[lost] = np.where(table.beyond.take(table.cells(points[:, lost])), _COARSE_UNSEEN, 1.0)
+
+
+def quickest(a: Side, b: Side, motions: Similarity, reach: float, most: int, apart: tuple[float, float]) -> Similarity:
+    """As :func:`narrowed`, by distances from cell to cell: for many hypotheses, before any is refined."""
+    cost_a, cost_b = _cell_costs(a.cloud.table, reach), _cell_costs(b.cloud.table, reach)
+    score = np.empty(len(motions))
+    for start in range(0, len(motions), _BLOCK):  # what stays in cache is quicker
+        some = motions[start : start + _BLOCK]
+        forward = cost_b.take(b.cloud.table.cells(ahead(some, a.chosen)))
+        backward = cost_a.take(a.cloud.table.cells(back(some, b.chosen)))
+        score[start : start + _BLOCK] = _cost(forward, backward, False)
+    order = np.argsort(score, kind="stable")[: 4 * most]
+    return motions[distinct(motions, order, most, *apart)]
+
+
+def _cell_costs(table: NearestTable, reach: float) -> Float[np.ndarray, "x y z"]:
+    lost = np.where(table.beyond, _COARSE_UNSEEN, 1.0)
+    cost = np.where(table.distance < reach, (table.distance / reach) ** 2, lost)
+    for axis in range(3):  # what lies outside the table counts to the outermost cells
+        np.moveaxis(cost, axis, 0)[[0, -1]] = _COARSE_UNSEEN
+    return cost
+
+
 def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
     gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None]
@@ -184,15 +276,13 @@ def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"
 def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:
     """Indices, in the given order, of at most ``limit`` motions that differ from all before by an angle or a shift."""
     least_trace = 1 + 2 * np.cos(angle)
+    left = np.asarray(order, dtype=np.int64)
+    rotation, translation = motions.rotation.reshape(-1, 9)[left], motions.translation[left]
     kept: list[int] = []
-    rotation = motions.rotation.reshape(-1, 9)
-    for index in order:
-        if kept:
-            trace = rotation[kept] @ rotation[index]
-            away = np.linalg.norm(motions.translation[kept] - motions.translation[index], axis=1)
-            if ((trace > least_trace) & (away < shift)).any():
-                continue
-        kept.append(int(index))
-        if len(kept) == limit:
-            break
+    while len(left) and len(kept) < limit:
+        kept.append(int(left[0]))
+        away = translation - translation[0]
+        other = (rotation @ rotation[0] <= least_trace) | (np.einsum("hi,hi->h", away, away) >= shift**2)
+        other[0] = False
+        left, rotation, translation = left[other], rotation[other], translation[other]
     return np.array(kept, dtype=np.int64)

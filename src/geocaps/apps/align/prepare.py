@@ -10,13 +10,15 @@ from scipy.ndimage import distance_transform_edt
 from scipy.spatial import ConvexHull, QhullError, cKDTree
 from scipy.spatial.distance import cdist
 
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import canonical_order, evenly, voxel_means
 
 PROBES, _PROBED = 96, 512  # farthest points that stand for the cloud in scores, and how many they are chosen among
 KEYPOINTS = 32  # the first of the probes, which get local frames
 FRAME_RADIUS = 0.5  # of a local frame, in units of the cloud's spread (the root mean square distance from the centroid)
-_CELLS, _MARGIN = 32, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
-_NORMAL_NEIGHBOURS, _HANDFUL = 16, 12
+_CELLS, _MARGIN = 24, 0.3  # of the table of near points: cells along its longest side, and room around the cloud
+_NORMAL_NEIGHBOURS, _HANDFUL = 12, 12
+_EVEN, _PASSES = 1.35, 6  # density is even where the surface's usual spacing is no more than this times the points' own
+_VOXEL = 0.6  # of the surface's usual distance to the fourth neighbour: what is nearer together becomes one point
 _ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
 
 
@@ -54,12 +56,48 @@ class NearestTable:
     origin: Float[np.ndarray, "3"]
     step: float
     index: Int[np.ndarray, "x y z"]
+    distance: Float[np.ndarray, "x y z"]  # to that point, from cell to cell
+    beyond: Bool[np.ndarray, "x y z"]  # whether the cell lies outside the cloud's convex hull
 
-    def __call__(self, points: Float[np.ndarray, "3 h m"]) -> Int[np.ndarray, "h m"]:
+    def __call__(self, points: Float[np.ndarray, "3 *batch"]) -> Int[np.ndarray, "*batch"]:
+        return self.index.take(self.cells(points))
+
+    def cells(self, points: Float[np.ndarray, "3 *batch"]) -> Int[np.ndarray, "*batch"]:
+        """The number of each point's cell; what lies outside counts to the outermost cells."""
         _, across, deep = self.index.shape
-        last = np.array(self.index.shape)[:, None, None] - 1
-        x, y, z = np.clip((points - self.origin[:, None, None]) * (1 / self.step), 0, last).astype(np.int64)
-        return self.index.take((x * across + y) * deep + z)
+        flat = points.reshape(3, -1)
+        last = np.array(self.index.shape)[:, None] - 1
+        x, y, z = np.clip((flat - self.origin[:, None]) * (1 / self.step), 0, last).astype(np.int64)
+        return ((x * across + y) * deep + z).reshape(points.shape[1:])
+
+
+def evened(points: Float[np.ndarray, "n 3"], most: int) -> Float[np.ndarray, "k 3"]:
+    """At most ``most`` points of even density, each place once, in an order that does not depend on the given one.
+
+    A scanner sees what is near a hundred times as densely as what is far, and the dense parts would have all the say.
+    So points become means of voxels as large as the spacing that is usual on the surface (not among the points), until
+    both are nearly the same. A cloud that is even already stays as it is.
+    """
+    even = voxel_means(points, 2 * most) if len(points) > 2 * most else np.asarray(points, dtype=np.float64)
+    even = even[canonical_order(even)]
+    even = even[np.insert((even[1:] != even[:-1]).any(axis=1), 0, True)]
+    for _ in range(_PASSES):
+        if len(even) <= _HANDFUL:
+            break
+        spacing = cKDTree(even).query(even, [min(5, len(even))])[0][:, 0]
+        usual = float(np.median(spacing))
+        # By area: a point stands for the square of its spacing. Strays, far from all others, must not decide.
+        area = np.minimum(spacing, _ISOLATED * usual) ** 2
+        order = np.argsort(spacing)
+        on_surface = float(spacing[order[np.searchsorted(np.cumsum(area[order]), area.sum() / 2)]])
+        if on_surface <= _EVEN * usual:
+            break
+        even = voxel_means(even, most, _VOXEL * on_surface)
+        even = even[canonical_order(even)]
+    if len(even) > most:
+        even = voxel_means(even, most)
+        even = even[canonical_order(even)]
+    return even
 
 
 def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
@@ -73,6 +111,7 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
     probes = candidates[farthest(points[candidates], min(PROBES, len(candidates)))]
+    hull = _hull(points[solid])
     return Prepared(
         points=points,
         columns=columns,
@@ -82,8 +121,8 @@ def prepare(points: Float[np.ndarray, "n 3"]) -> Prepared:
         solid=solid,
         probes=probes,
         tree=tree,
-        table=_table(points, solid),
-        hull=_hull(points[solid]),
+        table=_table(points, solid, hull),
+        hull=hull,
     )
 
 
@@ -144,7 +183,9 @@ def _hull(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "f 4"]:
         return np.empty((0, 4))
 
 
-def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> NearestTable:
+def _table(
+    points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"], hull: Float[np.ndarray, "f 4"]
+) -> NearestTable:
     kept = np.flatnonzero(solid)
     low = points[kept].min(axis=0) - _MARGIN
     size = points[kept].max(axis=0) + _MARGIN - low
@@ -152,5 +193,18 @@ def _table(points: Float[np.ndarray, "n 3"], solid: Bool[np.ndarray, "n"]) -> Ne
     shape = np.ceil(size / step - 1e-9).astype(np.int64)
     holder = np.full(shape, -1)
     holder[tuple(((points[kept] - low) / step).astype(np.int64).T)] = kept
-    nearest = distance_transform_edt(holder < 0, return_distances=False, return_indices=True)
-    return NearestTable(low, step, holder[tuple(nearest)])
+    distance, nearest = distance_transform_edt(holder < 0, return_indices=True)
+    return NearestTable(low, step, holder[tuple(nearest)], step * distance, _beyond(low, step, shape, hull))
+
+
+def _beyond(
+    low: Float[np.ndarray, "3"], step: float, shape: Int[np.ndarray, "3"], hull: Float[np.ndarray, "f 4"]
+) -> Bool[np.ndarray, "x y z"]:
+    """Which cells lie outside the hull: of every second one along each side, which is exact enough."""
+    x, y, z = (low[axis] + step * (0.5 + np.arange(0.5, shape[axis], 2)) for axis in range(3))
+    planes = hull.astype(np.float32)
+    level = (planes[:, :1] * x)[:, :, None, None] + (planes[:, 1:2] * y + planes[:, 3:])[:, None, :, None]
+    outside = (level > -(planes[:, 2:3] * z)[:, None, None, :]).any(axis=0)
+    for axis in range(3):
+        outside = outside.repeat(2, axis=axis)
+    return np.ascontiguousarray(outside[: shape[0], : shape[1], : shape[2]])
