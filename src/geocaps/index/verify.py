@@ -32,6 +32,7 @@ _FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there 
 _KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
 _APART = np.radians(12), 0.12  # poses that differ by less than this angle and shift are one
 _LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on many points, and on all of them
+_ALIKE = 3  # the candidates whose parts are most alike go on in any case
 _FINE_POINTS = 512
 _COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
 _FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
@@ -120,7 +121,7 @@ def _search(
     kept = _best(motions, of, targets.costs(of, motions, few, 0.25, 0.5), _KEPT)
     motions, of = targets.refined(of[kept], motions[kept], some, _COARSE_REACHES), of[kept]
     cost = targets.costs(of, motions, more, 0.15, 0.9)
-    first = _best(motions, of, cost, 1)[:_LIKELY]
+    first = _going_on(_best(motions, of, cost, 1), of, _LIKELY)
     likely = np.isin(of, of[first])
     turned = _half_turns(motions[first], rows, of[first])
     motions = concatenate([motions[likely], turned])
@@ -128,7 +129,7 @@ def _search(
     motions = targets.refined(of, motions, more, _MIDDLE_REACHES)
     motions = targets.refined(of, motions, columns, _MIDDLE_REACHES[-1:])
     cost = targets.costs(of, motions, columns, REACH, 0.9)
-    best, two = _best(motions, of, cost, 1)[:_FINE], _best(motions, of, cost, 2)
+    best, two = _going_on(_best(motions, of, cost, 1), of, _FINE), _best(motions, of, cost, 2)
     # The best pose of each, and of the best candidates another one.
     kept = np.concatenate([best, two[np.isin(of[two], of[best[:_LAST]]) & ~np.isin(two, best)]])
     return motions[kept], of[kept]
@@ -207,6 +208,11 @@ def _best(
         each = (order[start : min(end, start + _LOOKED_AT)] for start, end in pairwise(bounds))
         found = np.concatenate([one[distinct(motions[one], np.arange(len(one)), most, *_APART)] for one in each])
     return found[np.argsort(cost[found], kind="stable")]
+
+
+def _going_on(best: Int[np.ndarray, "c"], of: Int[np.ndarray, "h"], most: int) -> Int[np.ndarray, "k"]:
+    """Of the best poses, one of each candidate, the first so many, and those of the candidates that are most alike."""
+    return best[(np.arange(len(best)) < most) | (of[best] < _ALIKE)]
 
 
 # ── on many points: exact partners, and what is left ──────────────────────────────────────────────────────────────────
