@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-from geocaps.apps.align.hypotheses import distinct
+from geocaps.apps.align.hypotheses import SIGNS, distinct
 from geocaps.apps.align.icp import step
 from geocaps.apps.align.prepare import farthest
 from geocaps.geometry.sampling import evenly
@@ -24,9 +24,7 @@ from geocaps.index.rows import Row
 from geocaps.index.targets import REACH, Target, Targets, evidence, surface_normals
 
 _PAIRS = 32  # most alike pairs of parts, of each candidate, that give hypotheses
-# Proper changes of sign of a frame's axes: on flat or symmetric patches they are arbitrary.
-_SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
-_HALF_TURNS = np.stack([np.diag(signs) for signs in _SIGNS[1:]])
+_HALF_TURNS = np.stack([np.diag(signs) for signs in SIGNS[1:]])
 _PROBED, _PROBES = 512, 192  # farthest points of the query that stand for it, and how many they are chosen among
 _FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there are many hypotheses
 _KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
@@ -150,16 +148,16 @@ def _hypotheses(
         mine += [(own.rotation[q], own.translation[q])]
         of += [np.full(len(best), number)]
     pairs = np.concatenate(of)
-    signs = np.repeat(_SIGNS, len(pairs), axis=0)
+    signs = np.repeat(SIGNS, len(pairs), axis=0)
     of_object, of_query = (
         [
-            np.tile(np.concatenate(arrays), (len(_SIGNS),) + (1,) * (arrays[0].ndim - 1))
+            np.tile(np.concatenate(arrays), (len(SIGNS),) + (1,) * (arrays[0].ndim - 1))
             for arrays in zip(*both, strict=True)
         ]
         for both in (theirs, mine)
     )
     by_parts = _laid(
-        of_object[0] * signs[:, None], of_object[1], of_query[0], of_query[1], scale[np.tile(pairs, len(_SIGNS))]
+        of_object[0] * signs[:, None], of_object[1], of_query[0], of_query[1], scale[np.tile(pairs, len(SIGNS))]
     )
     whole = np.repeat(np.arange(len(rows)), len(query.candidates))
     poses = [row.pose for row in rows]
@@ -170,7 +168,7 @@ def _hypotheses(
         np.tile(query.candidates.translation, (len(rows), 1)),
         scale[whole],
     )
-    return concatenate([by_parts, by_object]), np.concatenate([np.tile(pairs, len(_SIGNS)), whole])
+    return concatenate([by_parts, by_object]), np.concatenate([np.tile(pairs, len(SIGNS)), whole])
 
 
 def _laid(

@@ -20,7 +20,7 @@ def _signed_permutations() -> Iterator[np.ndarray]:
         yield np.eye(3)[list(order)] * signs
 
 
-_SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
+SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
 # All proper signed permutations of three axes; and which side of a box (low, high; or middle) counts along each.
 _TURNS = np.array([turn for turn in _signed_permutations() if np.linalg.det(turn) > 0])
 _SIDES = np.array([*itertools.product(range(2), repeat=3), (2, 2, 2)])
@@ -49,14 +49,14 @@ def from_frames(a: Frames, b: Frames, limit: int) -> Similarity:
     unlike = size[..., None] + _signed_square(a.offset, b.offset) + _signed_square(a.skew, b.skew)
     order = np.argsort(unlike, axis=None, kind="stable")[:limit]
     of_a, of_b, sign = np.unravel_index(order, unlike.shape)
-    rotation = (b.rotation[of_b] * _SIGNS[sign][:, None]) @ a.rotation[of_a].transpose(0, 2, 1)
+    rotation = (b.rotation[of_b] * SIGNS[sign][:, None]) @ a.rotation[of_a].transpose(0, 2, 1)
     return Similarity(rotation, b.origin[of_b] - np.einsum("hij,hj->hi", rotation, a.origin[of_a]))
 
 
 def from_principal_axes(a: np.ndarray, b: np.ndarray) -> Similarity:
     """The four proper ways to lay the principal axes of A on those of B."""
     axes_a, axes_b = _principal_axes(a), _principal_axes(b)
-    rotation = (axes_b * _SIGNS[:, None]) @ axes_a.T
+    rotation = (axes_b * SIGNS[:, None]) @ axes_a.T
     return Similarity(rotation, b.mean(axis=0) - rotation @ a.mean(axis=0))
 
 
@@ -114,7 +114,7 @@ def _principal_axes(points: np.ndarray) -> np.ndarray:
 
 def _signed_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``[k_a, k_b, 4]``: how far a is from b with each change of sign."""
-    return ((a[:, None, None] - b[:, None] * _SIGNS) ** 2).sum(axis=-1)
+    return ((a[:, None, None] - b[:, None] * SIGNS) ** 2).sum(axis=-1)
 
 
 # ── how well each explains both clouds: truncated distances in both directions ────────────────────────────────────────

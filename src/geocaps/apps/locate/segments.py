@@ -12,12 +12,12 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
+from geocaps.apps.align.hypotheses import SIGNS
 from geocaps.apps.locate.evidence import range_image
 
 _VIEWS, _AWAY = 48, 4.0  # of the model, and how many diameters away their viewers stand
 _LEAST = 24  # points of a piece
 _UNLIKE = 0.3  # difference of the logarithms of sizes from which a piece is no view of the model
-_SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
 
 
 def hypotheses(
@@ -35,7 +35,7 @@ def hypotheses(
     for center, axes, size in map(_axes, pieces):
         for view_center, view_axes, view_size in views:
             if np.abs(np.log(size[1:] / view_size[1:])).max() < _UNLIKE:
-                turns = (axes * _SIGNS[:, None]) @ view_axes.T
+                turns = (axes * SIGNS[:, None]) @ view_axes.T
                 rotation.append(turns)
                 shift.append(center - turns @ view_center)
     return np.concatenate(rotation).astype(np.float32), np.concatenate(shift).astype(np.float32)
