@@ -10,7 +10,7 @@ import torch
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.look import cube_products, cube_rotations
-from geocaps.model.ties import Ties, synchronised, ties
+from geocaps.model.ties import Ties, smoothed, synchronised, ties
 from geocaps.training.frames import CommonFrames
 
 
@@ -105,3 +105,20 @@ def test_chances_follow_an_object_that_is_turned_and_measured_anew() -> None:
     for row, (one, g) in enumerate(zip(objects.tolist(), reordered.tolist(), strict=True)):
         # Frame f of the new axes is g·f of the old.
         assert torch.equal(got[row], common.chance[one][torch.from_numpy(table[g])])
+
+
+def test_what_a_layer_chooses_is_smoothed_over_similar_objects() -> None:
+    """One in five chooses another frame than its kind: it is outvoted, and the others keep what they chose."""
+    described, kind, turned = kinds(40, noise=0.3)
+    table = products()
+    inverse = table.argmin(axis=1)
+    canonical = np.where(kind == 0, 3, 11)  # of the two templates, the side that the layer has learnt to choose
+    right = table[inverse[turned], canonical]  # turned · right = canonical
+    wrong = np.arange(len(right)) % 5 == 0
+    chosen = np.full((len(right), 24), 0.01)
+    chosen[np.arange(len(right)), np.where(wrong, table[7, right], right)] = 1
+    chosen /= chosen.sum(axis=1, keepdims=True)
+    chance = smoothed(ties(described, neighbours=6, candidates=30), chosen)
+    np.testing.assert_allclose(chance.sum(axis=1), 1)
+    assert (chance.argmax(axis=1) == right).all()
+    assert (chosen.argmax(axis=1) != right).sum() == wrong.sum() > 10

@@ -69,6 +69,20 @@ def test_object_stage_takes_the_first_layer_from_init(run: Path, data: Path, tmp
         train(tiny.config(tmp_path / "other", data, stage="object", init=str(run / "parts"), model=wider))
 
 
+def test_an_object_layer_is_trained_further(run: Path, data: Path, tmp_path: Path) -> None:
+    """From the weights of the checkpoint, with a frame for similar objects from the first step on."""
+    config = tiny.config(tmp_path / "out", data, stage="object", init=str(run / "last"), init_object=True)
+    before = load_checkpoint(run / "last").state_dict()
+    begins = begun(config).state_dict()
+    assert all(torch.equal(begins[name], value) for name, value in before.items())
+    train(config)
+    assert all(record["common"] > 0 for record in tiny.records(tmp_path / "out", "train", "object"))
+    assert sorted(load_training_state(tmp_path / "out" / "last")["found"]) == ["axes", "chance"]
+    wider = replace(tiny.MODEL, object=replace(tiny.MODEL.object, width=24))
+    with pytest.raises(ConfigError, match="is not the one of this training"):
+        train(replace(config, out=str(tmp_path / "other"), model=wider))
+
+
 def test_the_first_layer_that_ships_can_be_taken_over(tmp_path: Path) -> None:
     model = begun(preset("cpu", stage="object", init="shipped", out=str(tmp_path / "out")))
     shipped = load().network

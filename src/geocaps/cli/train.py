@@ -24,6 +24,7 @@ def train(
     split: Text = None,
     classes: Text = None,
     init: Text = None,
+    init_object: Annotated[Optional[bool], UNSET] = None,  # noqa: UP045
     budget: Text = None,
     steps: Count = None,
     batch: Count = None,
@@ -47,6 +48,7 @@ def train(
         split: Split to train on where a source has splits (default: train).
         classes: Only these classes, joined by commas (default: all).
         init: Checkpoint whose first layer is taken over, for --stage object; shipped is the package's own.
+        init_object: Take over the object layer of that checkpoint as well, and train it further.
         budget: Wall-clock time such as 90m or 1h30m; the number of steps is measured to fit.
         steps: Steps of each stage trained; the schedule is stretched to it.
         batch: Objects in a step, of each stage trained (default: the preset's, or fewer where the data have fewer).

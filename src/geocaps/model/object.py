@@ -290,8 +290,7 @@ class AgreeingObject(nn.Module):
         starts = self.starts_on(axes, views.middle.flatten(0, 1))
         seen = self.lead(shown, starts)
         # Which of them is canonical is for the views to agree on: all that is known is that a view must be led to one.
-        rotations = (views.frames[:, None] @ self.cube).repeat_interleave(2, dim=0)
-        frames = Pose.from_rotation(rotations, torch.zeros_like(rotations[..., 0]))
+        frames = self._frames_on(views.frames).map(lambda tensor: tensor.repeat_interleave(2, dim=0))
         first = chosen_frames(seen.log_first, near_frames(starts.pose, frames, SAME))
         last = chosen_frames(seen.log_last, near_frames(seen.led.pose, frames, SAME))
         terms: Terms = {
@@ -319,6 +318,14 @@ class AgreeingObject(nn.Module):
         square = random_square(*decoded.pose.shape, DECODED, generator=generator).to(views.whole)
         surface = layer.decoder.decode(decoded, square).flatten(1, 2)
         return terms | {"chamfer": chamfer(views.whole, surface)}
+
+    def chosen(self, seen: Led, axes: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 24"]:
+        """``log P_f`` of each of the 24 frames on these axes, after all votes."""
+        return chosen_frames(seen.log_last, near_frames(seen.led.pose, self._frames_on(axes), SAME))
+
+    def _frames_on(self, axes: Float[Tensor, "b 3 3"]) -> Pose:
+        rotations = axes[:, None] @ self.cube
+        return Pose.from_rotation(rotations, torch.zeros_like(rotations[..., 0]))
 
     def _described_alike(self, seen: Led, starts: Viewpoints) -> Float[Tensor, "b"]:
         """What the starts of view A see is described as by the nearest starts of view B, and as by no others."""

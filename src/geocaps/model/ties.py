@@ -26,6 +26,8 @@ NEIGHBOURS = 12
 _SHARPNESS = 8.0
 """How much more a close neighbour says than a distant one, in nats for a similarity of 1."""
 _SWEEPS = 40
+_DOUBT = 0.02
+"""Added to what a layer chooses: its neighbours can outvote an object however sure it was."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,10 @@ def synchronised(tied: Ties) -> Float[np.ndarray, "m 24"]:
 
     First along the tree of the strongest ties, from an arbitrary frame of one object; then by repeated majority.
     """
-    count, per_object = tied.neighbour.shape
+    count = len(tied.neighbour)
     table = cube_products().numpy()
     inverse = table.argmin(axis=1)  # C_g C_k = C_0, the identity
-    source = np.repeat(np.arange(count), per_object)
-    target, turn = tied.neighbour.ravel(), tied.turn.ravel()
-    weight = np.exp(_SHARPNESS * (tied.similarity.ravel() - 1))
-    # A tie says as much of one of its objects as of the other.
-    source, target = np.concatenate([source, target]), np.concatenate([target, source])
-    turn, weight = np.concatenate([turn, inverse[turn]]), np.concatenate([weight, weight])
+    source, target, turn, weight = _both_ways(tied, inverse)
 
     frame = _merged(source, target, turn, weight, count, table)
     for sweep in range(_SWEEPS):
@@ -84,6 +81,46 @@ def synchronised(tied: Ties) -> Float[np.ndarray, "m 24"]:
         frame = np.where(gains, better, frame)
     said = _votes(source, target, turn, weight, frame, table[inverse])
     return said / said.sum(axis=1, keepdims=True)
+
+
+def smoothed(tied: Ties, chosen: Float[np.ndarray, "m 24"]) -> Float[np.ndarray, "m 24"]:
+    """How likely each frame of each object is the common one, from what a trained layer chooses on each alone.
+
+    What an object chooses and what its neighbours say are multiplied, again and again, so that the few that choose
+    otherwise than objects like them are outvoted, and the others stay as they are.
+    """
+    count, frames = chosen.shape
+    table = cube_products().numpy()
+    inverse = table.argmin(axis=1)
+    source, target, turn, weight = _both_ways(tied, inverse)
+    share = weight / np.bincount(source, weight, minlength=count)[source]
+    rows = source[:, None] * frames + table[inverse][turn]
+    columns = target[:, None] * frames + np.arange(frames)
+    said_by = csr_array(
+        (np.repeat(share, frames), (rows.ravel(), columns.ravel())), shape=(count * frames, count * frames)
+    )
+    own = np.sqrt(chosen + _DOUBT)
+    chance = chosen
+    for _ in range(_SWEEPS):
+        said = (said_by @ chance.ravel()).reshape(count, frames)
+        new = said**2 * own
+        chance = (chance + new / new.sum(axis=1, keepdims=True)) / 2  # half a step: two neighbours must not take turns
+    return chance
+
+
+def _both_ways(
+    tied: Ties, inverse: Int[np.ndarray, "24"]
+) -> tuple[Int[np.ndarray, "e"], Int[np.ndarray, "e"], Int[np.ndarray, "e"], Float[np.ndarray, "e"]]:
+    """Source, target, turn and weight of every tie: it says as much of one of its objects as of the other."""
+    source = np.repeat(np.arange(len(tied.neighbour)), tied.neighbour.shape[1])
+    target, turn = tied.neighbour.ravel(), tied.turn.ravel()
+    weight = np.exp(_SHARPNESS * (tied.similarity.ravel() - 1))
+    return (
+        np.concatenate([source, target]),
+        np.concatenate([target, source]),
+        np.concatenate([turn, inverse[turn]]),
+        np.concatenate([weight, weight]),
+    )
 
 
 def _merged(

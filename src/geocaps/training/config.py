@@ -143,6 +143,7 @@ class TrainConfig:
     split: str = "train"  # of the sources that have splits
     classes: str | None = None  # only these of each source, joined by commas; None takes all
     init: str | None = None  # a checkpoint whose first layer is taken over, or "shipped"
+    init_object: bool = False  # its object layer too, which is trained further
     seed: int = 0
     device: str = "auto"
     budget: float | None = None  # seconds; the steps of each stage are then measured on the spot
@@ -174,6 +175,8 @@ class TrainConfig:
             raise ConfigError(
                 "stage object needs a trained first layer: name a checkpoint with init (--init DIR, or --init shipped)"
             )
+        if self.init_object and self.init is None:
+            raise ConfigError("init_object trains the object layer of a checkpoint further: name it with init")
         _require(self.parts.best_by == "chamfer", "parts.best_by must be chamfer", self.parts.best_by)
         ours = isinstance(self.model.object, ObjectConfig)
         if ours != isinstance(self.objective, AgreementObjective):

@@ -21,12 +21,14 @@ from torch import Tensor
 from geocaps.data import PointDataset
 from geocaps.errors import ConfigError
 from geocaps.model.look import cube_rotations
-from geocaps.model.ties import synchronised, ties
+from geocaps.model.ties import smoothed, synchronised, ties
 from geocaps.training.batches import random_stream, unit_sphere
 from geocaps.training.distributed import World
 
-Describe = Callable[[Float[Tensor, "b n 3"]], tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"]]]
-"""Axes of whole objects' surfaces, and a description of what each of the 24 frames on them sees."""
+Describe = Callable[
+    [Float[Tensor, "b n 3"]], tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"], Float[Tensor, "b 24"]]
+]
+"""Axes of whole objects' surfaces, what each of the 24 frames on them sees, and how likely the layer chooses each."""
 
 _AT_A_TIME = 16
 _STREAM = 31
@@ -51,19 +53,28 @@ class CommonFrames:
         return self.chance[objects].gather(1, nearest).to(frames)
 
 
-def common_frames(dataset: PointDataset, describe: Describe, points: int, world: World) -> CommonFrames:
-    """A common frame for all objects; the processes share the work of describing them."""
-    axes, descriptors = torch.zeros(len(dataset), 3, 3), None
+def common_frames(
+    dataset: PointDataset, describe: Describe, points: int, world: World, *, trained: bool
+) -> CommonFrames:
+    """A common frame for all objects; the processes share the work of describing them.
+
+    A trained layer's own choices are kept where similar objects agree with them; those of an untrained one say nothing.
+    """
+    rows: list[Tensor] | None = None
     for some in torch.arange(world.rank, len(dataset), world.size).split(_AT_A_TIME):
         clouds = [_whole(dataset, int(index), points) for index in some]
-        axes_found, described = describe(torch.stack(clouds).to(world.device))
-        if descriptors is None:
-            descriptors = torch.zeros(len(dataset), *described.shape[1:])
-        axes[some], descriptors[some] = axes_found.cpu(), described.cpu()
-    if descriptors is None:  # more processes than objects
+        found = describe(torch.stack(clouds).to(world.device))
+        if rows is None:
+            rows = [torch.zeros(len(dataset), *one.shape[1:]) for one in found]
+        for row, one in zip(rows, found, strict=True):
+            row[some] = one.cpu()
+    if rows is None:  # more processes than objects
         raise ConfigError(f"{world.size} processes cannot share {len(dataset)} objects: use fewer")
-    axes, descriptors = (world.summed(rows.to(world.device)).cpu() for rows in (axes, descriptors))
-    chance = synchronised(ties(descriptors)) if world.is_writer else None
+    axes, descriptors, chosen = (world.summed(row.to(world.device)).cpu() for row in rows)
+    chance = None
+    if world.is_writer:
+        tied = ties(descriptors)
+        chance = smoothed(tied, chosen.numpy()) if trained else synchronised(tied)
     return CommonFrames(axes, torch.from_numpy(world.agreed(chance)).float())
 
 

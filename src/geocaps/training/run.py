@@ -125,6 +125,13 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
                 f"{here[name]!r}: choose the preset that it was trained with"
             )
         model.parts.load_state_dict(first.parts.state_dict())
+        if config.init_object:
+            if first.config.object != config.model.object:
+                raise ConfigError(
+                    f"the object layer of {config.init} is not the one of this training: choose the preset that it was "
+                    "trained with, or leave out --init-object"
+                )
+            model.object.load_state_dict(first.object.state_dict())
     try:
         Path(config.out).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -142,9 +142,11 @@ class ObjectStage(_SecondStage):
 
     samplings = 2
 
-    def __init__(self, model: GeometricCapsuleAutoencoder, objective: AgreementObjective) -> None:
+    def __init__(
+        self, model: GeometricCapsuleAutoencoder, objective: AgreementObjective, *, trained: bool = False
+    ) -> None:
         super().__init__(model)
-        self.objective = objective
+        self.objective, self.was_trained = objective, trained
         self.common: CommonFrames | None = None
         self._held_out: Views | None = None
 
@@ -173,10 +175,11 @@ class ObjectStage(_SecondStage):
         return weighted(terms, self.objective.weights)
 
     def survey_is_due(self, share: float) -> bool:
-        return self.common is None and self.objective.common_from <= share < 1
+        since = 0.0 if self.was_trained else self.objective.common_from
+        return self.common is None and since <= share < 1
 
     def survey(self, dataset: PointDataset, world: World) -> None:
-        self.common = common_frames(dataset, self.described, self.model.config.points, world)
+        self.common = common_frames(dataset, self.described, self.model.config.points, world, trained=self.was_trained)
 
     def found(self) -> dict[str, Tensor]:
         return {} if self.common is None else vars(self.common)
@@ -185,14 +188,18 @@ class ObjectStage(_SecondStage):
         self.common = CommonFrames(**found) if found else None
 
     @torch.no_grad()
-    def described(self, points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"]]:
-        """The axes of whole objects' surfaces, and what each of the 24 frames on them sees, described."""
+    def described(
+        self, points: Float[Tensor, "b n 3"]
+    ) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"], Float[Tensor, "b 24"]]:
+        """The axes of whole objects' surfaces; what each of the 24 frames on them sees; how likely each is chosen."""
         own = in_own_frame(points)
         shown = self.layer.shown(self.model.parts, self.model.parts(own).parts)
         even = own.new_full(own.shape[:2], 1 / own.shape[1])
         axes, _ = surface_axes(own, even)
         _, middle = principal_axes(shown.points, shown.weight)  # the centre of the surface: no axes are needed for it
-        return axes, self.layer.descriptors(self.layer.start_look(shown, self.layer.starts_on(axes, middle)))
+        seen = self.layer.lead(shown, self.layer.starts_on(axes, middle))
+        chosen = self.layer.chosen(seen, axes).exp()
+        return axes, self.layer.descriptors(seen.start_look), chosen / chosen.sum(dim=1, keepdim=True)
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         """Fits the trust to the held-out objects first: every checkpoint that is kept says how sure it may be."""
@@ -237,7 +244,7 @@ def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig)
         return PartsStage(model)
     if isinstance(config.objective, PaperObjective):
         return PaperObjectStage(model, config.objective)
-    return ObjectStage(model, config.objective)
+    return ObjectStage(model, config.objective, trained=config.init_object)
 
 
 # ── held-out objects ──────────────────────────────────────────────────────────────────────────────────────────────────
