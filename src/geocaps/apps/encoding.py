@@ -18,9 +18,9 @@ from geocaps.apps.decoding import Parsed, Stored, Surface
 from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import Pose, concatenate
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse, joined
+from geocaps.model.autoencoder import Parse
 
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
@@ -289,7 +289,7 @@ class Encodings(Sequence[Encoding]):
     @cached_property
     def parse(self) -> Parse:
         """The network's own values of all objects, as torch tensors in the model's frame."""
-        return joined([one.parse for one in self])
+        return concatenate([one.parse for one in self])
 
     @cached_property
     def normalization(self) -> Similarity:

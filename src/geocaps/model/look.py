@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import Batch, Pose
 
 SIDE = 16
 """Cells along a side of the grid."""
@@ -39,7 +39,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Viewpoints:
+class Viewpoints(Batch):
     """Where objects are looked at from: ``[b, k]`` poses, and the half width of what is seen from each."""
 
     pose: Pose
@@ -51,12 +51,6 @@ class Viewpoints:
         origin = (self.pose.translation[..., None, :] @ rotation).squeeze(-2)
         turned = points @ rotation.transpose(1, 2).flatten(2)
         return turned.unflatten(2, rotation.shape[1:3]).transpose(1, 2) - origin[:, :, None]
-
-    def __getitem__(self, index: object) -> Viewpoints:
-        return Viewpoints(self.pose[index], self.width[index])  # type: ignore[index]
-
-    def detach(self) -> Viewpoints:
-        return Viewpoints(self.pose.detach(), self.width.detach())
 
 
 def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch g g g"]:
