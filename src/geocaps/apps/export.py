@@ -31,7 +31,7 @@ from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Parts
 from geocaps.model.config import ObjectConfig
-from geocaps.model.routing import log_likelihood
+from geocaps.model.parts import log_likelihood
 
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
@@ -97,7 +97,7 @@ def export_onnx(
 
 @dataclass(frozen=True)
 class DenseRouting:
-    """R of every point and part: what :class:`geocaps.model.routing.Routing` lists, as one matrix."""
+    """R of every point and part: what :class:`geocaps.model.parts.Routing` lists, as one matrix."""
 
     weight: Float[Tensor, "1 j n"]
 
