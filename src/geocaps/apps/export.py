@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
-from geocaps.apps.encode import Model, load
-from geocaps.apps.encoding import ENCODED, encoded_columns, reliability
+from geocaps.apps.encode import Model, load, reliability
+from geocaps.apps.encoding import ENCODED, encoded_columns
 from geocaps.atomic import written_whole
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
