@@ -130,7 +130,7 @@ class Pose(Batch):
     def compose(self, other: Pose) -> Pose:
         """``self ∘ other``: first ``other``, then ``self``."""
         translation = rotate(self.wxyz, other.translation) + self.translation
-        return Pose(translation, _positive_real(quaternion_product(self.wxyz, other.wxyz)))
+        return Pose(translation, quaternion_product(self.wxyz, other.wxyz))
 
     __matmul__ = compose
 
@@ -150,7 +150,7 @@ class Pose(Batch):
         """``self | z = z⁻¹ ∘ self``: this pose as observed from a viewpoint."""
         inverse = _conjugate(viewpoint.wxyz)
         translation = rotate(inverse, self.translation - viewpoint.translation)
-        return Pose(translation, _positive_real(quaternion_product(inverse, self.wxyz)))
+        return Pose(translation, quaternion_product(inverse, self.wxyz))
 
     def angle_to(self, other: Pose) -> Float[Tensor, "*batch"]:
         """Geodesic angle between the rotations, in [0, π].
@@ -208,14 +208,15 @@ def normalize_quaternion(raw: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batc
     identity = torch.zeros_like(raw)
     identity[..., 0] = 1
     scaled = torch.where(is_zero, identity, scaled)
-    return _positive_real(scaled / scaled.square().sum(dim=-1, keepdim=True).sqrt())
+    unit = scaled / scaled.square().sum(dim=-1, keepdim=True).sqrt()
+    return torch.where(unit[..., :1] < 0, -unit, unit)
 
 
 def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Float[Tensor, "*ab 4"]:
-    """Hamilton product."""
+    """Hamilton product, with w ≥ 0."""
     aw, ax, ay, az = a.unbind(-1)
     bw, bx, by, bz = b.unbind(-1)
-    return torch.stack(
+    product = torch.stack(
         [
             aw * bw - ax * bx - ay * by - az * bz,
             aw * bx + ax * bw + ay * bz - az * by,
@@ -224,6 +225,7 @@ def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Fl
         ],
         dim=-1,
     )
+    return torch.where(product[..., :1] < 0, -product, product)
 
 
 def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[Tensor, "*qv 3"]:
@@ -236,10 +238,6 @@ def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[
 
 def _conjugate(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
     return torch.cat([wxyz[..., :1], -wxyz[..., 1:]], dim=-1)
-
-
-def _positive_real(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
-    return torch.where(wxyz[..., :1] < 0, -wxyz, wxyz)
 
 
 def _safe_norm(vector: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch 1"]:
