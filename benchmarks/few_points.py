@@ -20,7 +20,8 @@ import torch
 
 import geocaps
 from geocaps.apps.clouds import Cloud
-from geocaps.apps.encoding import Encodings, reliability
+from geocaps.apps.encode import reliability
+from geocaps.apps.encoding import Encodings
 from geocaps.errors import InvalidInputError
 
 COUNTS = (32, 64, 128, 256, 512, 1024)

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from geocaps.geometry.se3 import Pose
 from geocaps.model import look as looks
 from geocaps.model import object as objects
-from geocaps.model import parts, routing
+from geocaps.model import parts
 from geocaps.model.blocks import FoldingDecoder
-from geocaps.model.routing import Routing, log_likelihood
+from geocaps.model.parts import Routing, log_likelihood
 from geocaps.training import preset
 from geocaps.training.batches import Batches, open_data
 from geocaps.training.config import STAGES
@@ -54,7 +54,7 @@ def plain_route(points: Tensor, surfaces: Tensor, log_sigma: Tensor) -> Routing:
     return Routing.from_dense(torch.softmax(log_likelihood(square, log_sigma[:, None].expand_as(square)), dim=-1))
 
 
-def plain_pool(embed: nn.Module, points: Tensor, routing: Routing, viewpoints: Pose) -> Tensor:
+def plain_pool(routing: Routing, embed: nn.Module, points: Tensor, viewpoints: Pose) -> Tensor:
     b, j, k = viewpoints.shape
     slot = (routing.part[:, None] * k + torch.arange(k)).flatten()
     cloud = points.flatten(0, 1)[routing.point].repeat_interleave(k, dim=0)
@@ -127,7 +127,7 @@ def split(stage: str, rounds: int) -> dict[str, float]:
         replaced(objects, chamfer=watch.wrap("loss", objects.chamfer)),
         replaced(Batches, piece=watch.wrap("data", Batches.piece)),
         replaced(parts, chamfer=watch.wrap("loss", parts.chamfer)),
-        replaced(routing, routed_max_pool=watch.wrap("pooling", routing.routed_max_pool)),
+        replaced(Routing, max_pool=watch.wrap("pooling", Routing.max_pool)),
         replaced(parts, farthest_points=watch.wrap("starts", parts.farthest_points)),
         replaced(parts, local_frames=watch.wrap("starts", parts.local_frames)),
         replaced(looks, occupancy=watch.wrap("counting", looks.occupancy)),
@@ -195,7 +195,7 @@ def compare(rounds: int) -> dict[str, Any]:
         seconds, found["product"] = step()
         with (
             replaced(parts.PointsToParts, iterate=partialmethod(parts.PointsToParts.iterate, router=plain_route)),
-            replaced(routing, routed_max_pool=plain_pool),
+            replaced(Routing, max_pool=plain_pool),
             replaced(parts, chamfer=plain_chamfer),
         ):
             plain_seconds, found["plain"] = step()

@@ -31,7 +31,7 @@ RUNS_CODE = {
 }  # fmt: skip
 ALLOWED = {
     # What a Ray worker sends back to the process that started it, and gets from it.
-    ("batch/engines.py", "pickle.loads"),
+    ("batch/shards.py", "pickle.loads"),
 }
 NETWORK = {"socket", "http", "urllib.request", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "websockets"}
 MAY_USE_NETWORK = {"data/download.py", "viewer/server.py"}

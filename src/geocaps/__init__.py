@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from geocaps.apps.align import Alignment, align
     from geocaps.apps.align.many import align_many
     from geocaps.apps.canonical import Canonical, canonical
-    from geocaps.apps.complete import Completion, complete
     from geocaps.apps.encode import Model, load, untrained
     from geocaps.apps.encoding import Encoding, Encodings
     from geocaps.apps.export import Exported, export_onnx
     from geocaps.apps.locate import Find, locate
-    from geocaps.apps.parts import Decomposition, parts
+    from geocaps.apps.parts import Completion, Decomposition, complete, parts
     from geocaps.apps.scene import ParsedScene, SceneObject, parse_scene
     from geocaps.apps.track import Tracked, Tracker
     from geocaps.apps.transfer import Transferred, transfer
@@ -38,12 +37,11 @@ _WHERE = {
     "apps.align": ("Alignment", "align"),
     "apps.align.many": ("align_many",),
     "apps.canonical": ("Canonical", "canonical"),
-    "apps.complete": ("Completion", "complete"),
     "apps.encode": ("Model", "load", "untrained"),
     "apps.encoding": ("Encoding", "Encodings"),
     "apps.export": ("Exported", "export_onnx"),
     "apps.locate": ("Find", "locate"),
-    "apps.parts": ("Decomposition", "parts"),
+    "apps.parts": ("Completion", "Decomposition", "complete", "parts"),
     "apps.scene": ("ParsedScene", "SceneObject", "parse_scene"),
     "apps.track": ("Tracked", "Tracker"),
     "apps.transfer": ("Transferred", "transfer"),

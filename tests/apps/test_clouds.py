@@ -5,8 +5,7 @@ import pytest
 import torch
 import trimesh
 
-from geocaps.apps.clouds import as_cloud, normalization, require_extent
-from geocaps.apps.encoding import to_user
+from geocaps.apps.clouds import as_cloud, normalization, require_extent, to_user
 from geocaps.errors import DroppedPointsWarning, InvalidInputError
 from geocaps.geometry.se3 import Pose
 

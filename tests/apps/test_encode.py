@@ -9,7 +9,7 @@ import torch
 import trimesh
 
 import geocaps
-from geocaps.apps.encoding import reliability
+from geocaps.apps.encode import reliability
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry.se3 import Pose

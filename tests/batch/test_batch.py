@@ -20,8 +20,7 @@ import torch
 import geocaps
 from geocaps import batch as formats
 from geocaps.batch import _check_call
-from geocaps.batch.engines import run_local, run_ray
-from geocaps.batch.shards import Item, encode_items, find_items
+from geocaps.batch.shards import Item, encode_items, find_items, run_local, run_ray
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import CheckpointError, EncodingError, InvalidInputError, MissingExtraError, UsageError
 from geocaps.io import save_points

@@ -270,7 +270,7 @@ def test_the_best_starts_are_led_on_and_scored_again(tiny):
                 assert seen.led.pose[b, place].angle_to(at.pose[0, 0]) < 2e-3
                 torch.testing.assert_close(seen.led.width[b, place], at.width[0, 0], atol=1e-4, rtol=1e-4)
             best = int(found.probability[b].argmax())
-            assert found.capsule.pose[b].angle_to(led[best].pose[0, 0]) < 2e-3
+            assert found.object.pose[b].angle_to(led[best].pose[0, 0]) < 2e-3
             torch.testing.assert_close(found.scale[b], led[best].width[0, 0], atol=1e-4, rtol=1e-4)
 
 

@@ -9,8 +9,7 @@ import torch
 from geocaps.evaluation import literal
 from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import chamfer
-from geocaps.model.parts import PointsToParts
-from geocaps.model.routing import Routing, route
+from geocaps.model.parts import PointsToParts, Routing, route
 from tests.model.conftest import TINY, TINY_PAPER, clouds, make_model, rotations
 
 

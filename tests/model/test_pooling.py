@@ -2,7 +2,7 @@ import torch
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import embedding
-from geocaps.model.routing import Routing, routed_max_pool
+from geocaps.model.parts import Routing
 
 
 def setup(n=50, b=2, j=3, k=2):
@@ -23,9 +23,9 @@ def test_with_and_without_gradient_the_values_are_the_formulas():
     dense = torch.softmax(8 * torch.randn(2, 50, 3), dim=-1)
     expected = literal(points, embed, dense, views)
     routing = Routing.from_dense(dense)
-    torch.testing.assert_close(routed_max_pool(embed, points, routing, views), expected)
+    torch.testing.assert_close(routing.max_pool(embed, points, views), expected)
     with torch.no_grad():
-        torch.testing.assert_close(routed_max_pool(embed, points, routing, views), expected)
+        torch.testing.assert_close(routing.max_pool(embed, points, views), expected)
 
 
 def test_gradient_reaches_points_viewpoints_and_weights():
@@ -35,7 +35,7 @@ def test_gradient_reaches_points_viewpoints_and_weights():
     points.requires_grad_()
     moved = Pose(translation, views.wxyz)
     inputs = [points, translation, *embed.parameters()]
-    fast = torch.autograd.grad(routed_max_pool(embed, points, Routing.from_dense(dense), moved).square().sum(), inputs)
+    fast = torch.autograd.grad(Routing.from_dense(dense).max_pool(embed, points, moved).square().sum(), inputs)
     slow = torch.autograd.grad(literal(points, embed, dense, moved).square().sum(), inputs)
     for a, b in zip(fast, slow, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
@@ -45,7 +45,7 @@ def test_a_part_without_points_pools_to_zero():
     points, embed, views = setup()
     dense = torch.zeros(2, 50, 3)
     dense[..., 1] = 1
-    pooled = routed_max_pool(embed, points, Routing.from_dense(dense), views)
+    pooled = Routing.from_dense(dense).max_pool(embed, points, views)
     assert (pooled[:, [0, 2]] == 0).all()
     assert (pooled[:, 1] > 0).any()
 
@@ -53,9 +53,9 @@ def test_a_part_without_points_pools_to_zero():
 def test_blocks_do_not_change_the_result(monkeypatch):
     points, embed, views = setup()
     routing = Routing.from_dense(torch.softmax(3 * torch.randn(2, 50, 3), dim=-1))
-    expected = routed_max_pool(embed, points, routing, views)
-    monkeypatch.setattr("geocaps.model.routing._ROWS", 8)
-    torch.testing.assert_close(routed_max_pool(embed, points, routing, views), expected)
+    expected = routing.max_pool(embed, points, views)
+    monkeypatch.setattr("geocaps.model.parts._ROWS", 8)
+    torch.testing.assert_close(routing.max_pool(embed, points, views), expected)
 
 
 def test_dense_round_trip():

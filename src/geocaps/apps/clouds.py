@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Float64
@@ -13,6 +13,9 @@ from jaxtyping import Float, Float64
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
 from geocaps.model.config import MAX_COORDINATE
+
+if TYPE_CHECKING:
+    from geocaps.geometry.se3 import Pose  # torch, which validation does without
 
 MESH_POINTS = 4096
 """Points sampled from a mesh that is handed over as an object."""
@@ -37,20 +40,24 @@ class Cloud:
 
 def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = False) -> Cloud:
     """One cloud, or one sentence that says why not; ``drop_invalid`` leaves points out that are NaN or infinite."""
-    from geocaps.io import finite_only, load_points  # readers of files are not needed to load weights
-
     vertices = faces = labels = None
     if isinstance(source, Cloud):
         points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
         dropped, labels = source.dropped, source.labels
     elif isinstance(source, (str, os.PathLike)):
+        from geocaps.io import load_points  # readers of files are not needed to load weights
+
         loaded, name = load_points(source, drop_invalid=drop_invalid), str(source)
         points, vertices, faces, dropped = loaded.points, loaded.vertices, loaded.faces, loaded.dropped
         labels = loaded.labels
     elif hasattr(source, "vertices"):
         points, vertices, faces, dropped = _mesh_points(source, name, drop_invalid)
     else:
-        points, _, dropped = finite_only(_array(source, name, flat=True), None, name, drop=drop_invalid)
+        points, dropped = _array(source, name, flat=True), 0
+        if not np.isfinite(points).all():
+            from geocaps.io import finite_only
+
+            points, _, dropped = finite_only(points, None, name, drop=drop_invalid)
     if len(points) < minimum:
         raise InvalidInputError(f"{name} has {len(points)} points; at least {minimum} are needed, one for each part")
     largest = float(np.abs(points).max(initial=0))
@@ -118,6 +125,12 @@ def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Similarity:
     # Points that differ by rounding alone are one point.
     alone = radius <= 1e-12 * float(np.abs(center).max())
     return Similarity(np.eye(3), center, 1.0 if alone or radius == 0 else radius)
+
+
+def to_user(pose: Pose, own: Similarity) -> Similarity:
+    """Poses of the model's frame in the user's coordinates: positions scale, rotations stay."""
+    translation = pose.translation.double().numpy() * own.scale + own.translation
+    return Similarity.from_wxyz(pose.wxyz.double().numpy(), translation)
 
 
 def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, int]:

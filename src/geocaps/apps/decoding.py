@@ -14,7 +14,7 @@ from geocaps.geometry.similarity import Similarity
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.blocks import grid_triangles
 from geocaps.model.capsules import Capsules
-from geocaps.model.routing import log_likelihood, min_square_distance
+from geocaps.model.parts import log_likelihood, min_square_distance
 
 _LABEL_BLOCK = 1 << 14
 

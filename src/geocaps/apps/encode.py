@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,9 +12,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from geocaps.apps.clouds import Cloud, Source, as_cloud, normalization, require_extent
+from geocaps.apps.clouds import Cloud, Source, as_cloud, normalization, require_extent, to_user
 from geocaps.apps.decoding import Parsed
-from geocaps.apps.encoding import Alternative, Encoding, Encodings, PartCapsules, reliability, to_user
+from geocaps.apps.encoding import Alternative, Encoding, Encodings, PartCapsules
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import own_axes, reduced
 from geocaps.geometry.se3 import Pose
@@ -24,6 +25,9 @@ from geocaps.model.config import ModelConfig, preset
 
 _ALTERNATIVE = 0.1
 """Other starts this probable beside the chosen one are reported as alternatives."""
+_RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
+"""How far the probability of a pose can be trusted with 2^x of the model's points: the share of right poses over the
+stated probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
 _BATCH = 16
 """Clouds encoded at a time: enough to fill the matrix products, few enough to stay in cache."""
 
@@ -134,6 +138,11 @@ def in_own_frame(points: Float64[Tensor, "b n 3"]) -> tuple[Float64[Tensor, "b n
     """
     axes = torch.from_numpy(np.stack([own_axes(cloud) for cloud in points.numpy()]))
     return points @ axes.mT, Pose.from_rotation(axes.mT.float(), torch.zeros(len(axes), 3))
+
+
+def reliability(points: int, full: int) -> float:
+    """What is left of the confidence when a model made for ``full`` points sees only ``points`` different ones."""
+    return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Model:

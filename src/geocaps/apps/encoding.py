@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,17 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-from geocaps.apps.clouds import Cloud
+from geocaps.apps.clouds import Cloud, to_user
 from geocaps.apps.decoding import Parsed, Stored, Surface
 from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import concatenate
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse, joined
+from geocaps.model.autoencoder import Parse
 
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
-_RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
-"""How far the probability of a pose can be trusted with 2^x of the model's points: the share of right poses over the
-stated probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +54,6 @@ class PartCapsules:
 def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool:
     """Whether one of the alternatives comes near the chosen viewpoint."""
     return any(other.probability >= _TIE * confidence for other in alternatives)
-
-
-def reliability(points: int, full: int) -> float:
-    """What is left of the confidence when a model made for ``full`` points sees only ``points`` different ones."""
-    return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
 # ── one object, and many ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +280,7 @@ class Encodings(Sequence[Encoding]):
     @cached_property
     def parse(self) -> Parse:
         """The network's own values of all objects, as torch tensors in the model's frame."""
-        return joined([one.parse for one in self])
+        return concatenate([one.parse for one in self])
 
     @cached_property
     def normalization(self) -> Similarity:
@@ -298,12 +289,6 @@ class Encodings(Sequence[Encoding]):
 
 
 # ── the network's values ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def to_user(pose: Pose, own: Similarity) -> Similarity:
-    """Poses of the model's frame in the user's coordinates: positions scale, rotations stay."""
-    translation = pose.translation.double().numpy() * own.scale + own.translation
-    return Similarity.from_wxyz(pose.wxyz.double().numpy(), translation)
 
 
 def _capsules_text(one: Encoding) -> str:

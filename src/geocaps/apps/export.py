@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
-from geocaps.apps.encode import Model, load
-from geocaps.apps.encoding import ENCODED, encoded_columns, reliability
+from geocaps.apps.encode import Model, load, reliability
+from geocaps.apps.encoding import ENCODED, encoded_columns
 from geocaps.atomic import written_whole
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import ExportError, MissingExtraError, UsageError
@@ -31,7 +31,7 @@ from geocaps.io.save import check_target
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Parts
 from geocaps.model.config import ObjectConfig
-from geocaps.model.routing import log_likelihood
+from geocaps.model.parts import log_likelihood
 
 TOLERANCE = 1e-4
 """The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
@@ -97,7 +97,7 @@ def export_onnx(
 
 @dataclass(frozen=True)
 class DenseRouting:
-    """R of every point and part: what :class:`geocaps.model.routing.Routing` lists, as one matrix."""
+    """R of every point and part: what :class:`geocaps.model.parts.Routing` lists, as one matrix."""
 
     weight: Float[Tensor, "1 j n"]
 

@@ -23,7 +23,7 @@ from geocaps.apps.locate.pairs import one_a_voxel
 from geocaps.apps.locate.segments import components
 from geocaps.apps.planes import Plane, planes, spacing_of
 from geocaps.errors import InvalidInputError
-from geocaps.model.routing import log_likelihood
+from geocaps.model.parts import log_likelihood
 
 NO_OBJECT = -1
 MINIMUM_POINTS = 64

@@ -20,8 +20,7 @@ import numpy as np
 
 import geocaps
 from geocaps.atomic import WorkFolder, written_whole
-from geocaps.batch.engines import run_local, run_ray
-from geocaps.batch.shards import COLUMNS, RAGGED, TEXT, Item, Row, StoredShard, cut, find_items
+from geocaps.batch.shards import COLUMNS, RAGGED, TEXT, Item, Row, StoredShard, cut, find_items, run_local, run_ray
 from geocaps.errors import (
     DroppedPointsWarning,
     EncodingError,

@@ -1,4 +1,4 @@
-"""Objects to encode, found in files, folders and data sets, and the shards in which they are encoded.
+"""Objects to encode, found in files, folders and data sets, the shards they are encoded in, and the engines that do it.
 
 A shard is the unit of work, of memory, and of what a kill can lose. A row of it is a function of its file and the
 weights alone: each object is encoded by itself, on one thread, so that no neighbour, engine or resumed run changes a
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +29,17 @@ from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import ENCODED, encoded_columns
 from geocaps.data.base import hashed
 from geocaps.data.folder import list_items
-from geocaps.errors import CheckpointError, DatasetError, DroppedPointsWarning, InvalidInputError, Skipped
+from geocaps.errors import (
+    CheckpointError,
+    DatasetError,
+    DroppedPointsWarning,
+    EncodingError,
+    InvalidInputError,
+    MissingExtraError,
+    Skipped,
+)
 from geocaps.model.checkpoint import Weights, find_weights
-from geocaps.workers import reason_of
+from geocaps.workers import ENDED, Workers, reason_of
 
 Row = dict[str, Any]
 """Column → text, or an array of the same type and shape in every row (``labels`` alone has its own length)."""
@@ -40,6 +51,7 @@ _MOST_BYTES = 64 << 20
 """A shard is closed when its files have this many bytes: what one worker holds stays small, but for a larger file."""
 _DATA_SET_SUFFIXES = (".npz", ".h5", ".hdf5")
 _ALONE = -1  # the member number of a file that is one object
+_RETRIES = 5  # a shard whose worker dies is given to another one; one that ends this many workers is at fault itself
 
 
 @dataclass(frozen=True)
@@ -251,3 +263,107 @@ def _row(model: Model, item: Item) -> Row:
 def _text(value: str) -> str:
     """A file name may hold bytes that are no text: they are spelled out, as no table can hold them."""
     return value.encode("utf-8", "backslashreplace").decode()
+
+
+# ── engines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Items = tuple[Item, ...]
+
+
+def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
+    """Every shard with its rows, in the order in which they are done.
+
+    A file whose reader takes the process down (out of memory, a fault in a library) costs that file, not the run.
+    """
+    if len(shards) == 1:
+        yield shards[0], encode_items(shards[0], weights)
+        return
+
+    def halved(items: Items) -> Shard:
+        """Of a shard that ends its process: in two halves, until the file is found that does."""
+        if len(items) == 1:
+            return Shard((), (skipped(items[0], ENDED),))
+        half = len(items) // 2
+        return processes.alone(items[:half]) + processes.alone(items[half:])
+
+    processes = Workers(encode_items, (weights,), on_death=halved)
+    yield from processes.run(shards, workers)
+
+
+def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
+    """Every shard with its rows, in the order in which they are done.
+
+    The files must be readable under the same paths on every machine, and the weights must be the same there (they are
+    compared by checksum). Rows travel back to this process, which alone writes: the output needs no shared disk.
+
+    On the Ray that is connected already, else on the cluster that ``RAY_ADDRESS`` names, else on a Ray started here
+    for this run with ``workers`` processes.
+    """
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise MissingExtraError("the engine 'ray'", "ray") from error
+
+    # As bytes: Ray would look into Python objects to find columns for them.
+    tasks = [{"index": index, "items": pickle.dumps(items)} for index, items in enumerate(shards)]
+    with _connected(workers), _quiet():
+        # A block for each shard: shards are given out one by one, to whoever is free.
+        data = ray.data.from_items(tasks, override_num_blocks=len(tasks))
+        results = data.map(partial(_encode, weights), num_cpus=1, max_retries=_RETRIES)
+        try:
+            for result in results.iter_rows():
+                yield shards[result["index"]], pickle.loads(result["shard"])
+        except ray.exceptions.RayError as error:
+            raise EncodingError(
+                f"Ray gave up ({_reason(error)}); what is done is kept: re-run to resume, "
+                "or with the engine 'local', which finds a file that ends its reader"
+            ) from error
+
+
+def _encode(weights: Weights, task: dict[str, Any]) -> dict[str, Any]:
+    """One shard, in a Ray worker."""
+    shard = encode_items(pickle.loads(task["items"]), weights)
+    return {"index": task["index"], "shard": pickle.dumps(shard)}
+
+
+@contextmanager
+def _connected(workers: int | None) -> Iterator[None]:
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere without being asked for
+    on_cluster = "RAY_ADDRESS" in os.environ
+    own: dict[str, Any] = {} if on_cluster else {"num_cpus": workers, "include_dashboard": False}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Ray Data's own progress bars and log: ours is the one that is shown."""
+    from ray.data import DataContext
+
+    context, log = DataContext.get_current(), logging.getLogger("ray.data")
+    bars, level = context.enable_progress_bars, log.level
+    context.enable_progress_bars = False
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # Ray 2.64 will want another spelling of max_retries, which older ones do not know.
+            warnings.filterwarnings("ignore", message=".*ray_remote_args.*")
+            yield
+    finally:
+        context.enable_progress_bars = bars
+        log.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Of a traceback from another machine, and Ray's advice around it, the line that names the error."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return ([line for line in lines if "Error: " in line] or lines)[-1].strip()[:500]

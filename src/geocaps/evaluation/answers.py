@@ -15,7 +15,7 @@ from torch import Tensor
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encodings
 from geocaps.geometry.sampling import evenly
-from geocaps.geometry.se3 import Pose, concatenate, normalize_quaternion
+from geocaps.geometry.se3 import Batch, Pose, concatenate, normalize_quaternion
 from geocaps.geometry.similarity import Similarity
 from geocaps.model.autoencoder import Parse
 from geocaps.model.capsules import Parts
@@ -26,7 +26,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(Batch):
     """What a model says of n clouds, in their own coordinates."""
 
     pose: Pose
@@ -37,19 +37,7 @@ class Answers:
     @classmethod
     def of(cls, parse: Parse, pose: Pose) -> Answers:
         """A network's own values, with poses in the clouds' coordinates."""
-        percept = parse.percept
-        return cls(pose, parse.object.feature, percept, parse.probability.amax(dim=1))
-
-    @classmethod
-    def joined(cls, some: Sequence[Answers]) -> Answers:
-        """Batches of clouds as one."""
-        percepts = [one.percept for one in some if one.percept is not None]
-        return cls(
-            concatenate([one.pose for one in some]),
-            torch.cat([one.feature for one in some]),
-            torch.cat(percepts) if percepts else None,
-            torch.cat([one.confidence for one in some]),
-        )
+        return cls(pose, parse.object.feature, parse.percept, parse.probability.amax(dim=1))
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ class Encoded:
     @cached_property
     def answers(self) -> Answers:
         """With the confidence that users are told, which is lower for few points."""
-        return Answers.joined(
+        return concatenate(
             [
                 replace(
                     Answers.of(batch.parse, user_pose(batch.parse.object.pose, batch.normalization)),

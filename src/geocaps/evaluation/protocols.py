@@ -247,7 +247,7 @@ def _of_turned_parts(
             clouds = zip(points, turn.apply(points), strict=True)
             chosen = best_by_chamfer(seen.parse.object.pose, among.candidates, among.probability, clouds, trials)
         found.append(Answers.of(parse, chosen.to(torch.float64)))
-    return Answers.joined(found)
+    return concatenate(found)
 
 
 def _of_clouds(
@@ -287,7 +287,7 @@ def _of_other_parts(model: Model, second: Encoded, generator: torch.Generator) -
             at = slice(start, start := start + len(seen))
             parse = second_layer(model, seen, parts[at], generator)
             found.append(Answers.of(parse, user_pose(parse.object.pose, seen.normalization)))
-        return Answers.joined(found)
+        return concatenate(found)
 
     if isinstance(model.network.object, PaperObject):  # it does not weigh parts: one is removed by leaving it out
         half = answers(parts[torch.arange(objects)[:, None], kept])

@@ -89,6 +89,14 @@ def principal_axes(
 _NEIGHBOURS = 16
 _POLAR_STEPS = 5
 _ASCENT_STEPS = 24
+_C = math.sqrt(0.5)
+_EIGHTH_TURNS = [
+    [[1.0, 0, 0], [0, 1, 0], [0, 0, 1]],
+    [[1.0, 0, 0], [0, _C, -_C], [0, _C, _C]],
+    [[_C, 0, _C], [0, 1.0, 0], [-_C, 0, _C]],
+    [[_C, -_C, 0], [_C, _C, 0], [0, 0, 1.0]],
+]
+"""No turn, and 45° about each axis."""
 _STAY = 1e-3
 """Where the normals say nothing of a rotation (all of them parallel, or all around an axis), axes stay as they are."""
 
@@ -106,12 +114,14 @@ def surface_normals(points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b m 
     weight = 1 - distance / distance.amax(dim=-1, keepdim=True).clamp(min=_TINY)
     weight = (weight / weight.sum(dim=-1, keepdim=True).clamp(min=_TINY))[..., None]
     offset = near - (weight * near).sum(dim=2, keepdim=True)
-    spread = (weight * offset).mT @ offset
-    spread = spread / _trace(spread).clamp(min=_TINY) + 1e-4 * torch.eye(3, dtype=near.dtype, device=near.device)
-    sharp = _cofactors(spread)
+
+    def of_trace_1(matrix: Float64[Tensor, "b m 3 3"]) -> Float64[Tensor, "b m 3 3"]:
+        return matrix / matrix.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=_TINY)[..., None, None]
+
+    spread = of_trace_1((weight * offset).mT @ offset)
+    sharp = _cofactors(spread + 1e-4 * torch.eye(3, dtype=near.dtype, device=near.device))
     for _ in range(2):
-        sharp = sharp @ sharp
-        sharp = sharp / _trace(sharp)
+        sharp = of_trace_1(sharp @ sharp)
     return sharp
 
 
@@ -131,7 +141,7 @@ def surface_axes(
     outer = surface_normals(points, points[:, some]).flatten(-2)
     moments = (outer * exact(weight)[:, some, None]).mT @ outer  # Σ w n⊗n⊗n⊗n: all that the sum needs
     principal, center = principal_axes(points, weight)
-    axes = exact(principal)[:, None] @ _eighth_turns(moments)
+    axes = exact(principal)[:, None] @ torch.tensor(_EIGHTH_TURNS, dtype=moments.dtype, device=moments.device)
 
     def slopes() -> Float64[Tensor, "b 4 3 3"]:
         squares = (axes.mT[..., :, None] * axes.mT[..., None, :]).flatten(-2)  # [b, 4, axis, 9]
@@ -143,22 +153,6 @@ def surface_axes(
     height = (slopes() * axes).sum((2, 3))
     best = height.argmax(dim=1)[:, None, None, None].expand(-1, 1, 3, 3)
     return axes.gather(1, best).squeeze(1).to(points), center
-
-
-def _trace(matrix: Float64[Tensor, "*batch 3 3"]) -> Float64[Tensor, "*batch 1 1"]:
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-
-
-def _eighth_turns(like: Float64[Tensor, "*any"]) -> Float64[Tensor, "4 3 3"]:
-    """No turn, and 45° about each axis."""
-    c = math.sqrt(0.5)
-    turns = [
-        [[1.0, 0, 0], [0, 1, 0], [0, 0, 1]],
-        [[1.0, 0, 0], [0, c, -c], [0, c, c]],
-        [[c, 0, c], [0, 1.0, 0], [-c, 0, c]],
-        [[c, -c, 0], [c, c, 0], [0, 0, 1.0]],
-    ]
-    return torch.tensor(turns, dtype=like.dtype, device=like.device)
 
 
 def _cofactors(matrix: Float64[Tensor, "*batch 3 3"]) -> Float64[Tensor, "*batch 3 3"]:

@@ -81,7 +81,14 @@ class Body:
 
     def __init__(self, points: Float[np.ndarray, "n 3"]) -> None:
         self.fine = _fine_voxels(points) if len(points) > _LARGE else None
-        self._near = np.empty(0, dtype=bool) if self.fine else _near(points)
+        if self.fine is None:
+            from scipy.spatial import cKDTree  # slow to import
+
+            exact = np.asarray(points, dtype=np.float64)
+            distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
+            # Of a cloud with many copies of the same points, the usual distance would be 0.
+            usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
+            self._near = distance <= STRAY * usual
 
     def has(self, points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
         """Which points are not stray: those of the cloud itself, or (of a large one) any."""
@@ -150,25 +157,35 @@ def _blocks(columns: Columns) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, columns.shape[1], _BLOCK))
 
 
-def _from_centroid(columns: Columns) -> tuple[Float64[np.ndarray, "3"], Float64[np.ndarray, "n"]]:
-    """The mean, by sums of whole numbers, and the squared distance of every point from it."""
-    low = columns.min(axis=1)
-    step = max(float((columns.max(axis=1) - low).max()), _TINY) / _STEPS
-    total = np.zeros(3)
-    for block in _blocks(columns):
-        total += np.rint((columns[:, block] - low[:, None]) / step).sum(axis=1)
-    centroid = low + step * (total / columns.shape[1])
-    return centroid, _square_distance(columns, centroid)
-
-
 class _Frame:
-    """The cloud's own frame, and places in it: whole numbers of steps from the centroid."""
+    """The cloud's own frame, and places in it: whole numbers of steps from the centroid.
+
+    Rows of ``axes``: to the point farthest from the centroid, to the one farthest from that axis, and their cross
+    product.
+    """
 
     def __init__(self, columns: Columns) -> None:
-        self.centroid, square = _from_centroid(columns)
+        low = columns.min(axis=1)
+        step = max(float((columns.max(axis=1) - low).max()), _TINY) / _STEPS
+        total = np.zeros(3)
+        for block in _blocks(columns):
+            total += np.rint((columns[:, block] - low[:, None]) / step).sum(axis=1)
+        self.centroid = low + step * (total / columns.shape[1])
+        square = _square_distance(columns, self.centroid)
         self.radius = max(float(np.sqrt(square.max())), _TINY)
         self.step = self.radius / _STEPS
-        self.axes = _own_axes(columns, self.centroid, square)
+
+        first = columns[:, _farthest(columns, square)] - self.centroid
+        first = first / max(float(np.linalg.norm(first)), _TINY)
+        beside = np.empty_like(square)
+        for block in _blocks(columns):
+            # Of a line, rounding would leave less than nothing.
+            beside[block] = np.maximum(square[block] - (first @ columns[:, block] - first @ self.centroid) ** 2, 0)
+        second = columns[:, _farthest(columns, beside)] - self.centroid
+        second = second - (second @ first) * first
+        # Of points on a line only rounding is left, which is no direction: it stays shorter than 1.
+        second = second / max(float(np.linalg.norm(second)), _FLAT * np.sqrt(square.max()), _TINY)
+        self.axes = np.stack([first, second, np.cross(first, second)])
 
     def places(self, columns: Columns) -> Columns:
         """Places of the points, in the memory of their coordinates."""
@@ -178,26 +195,6 @@ class _Frame:
 
     def points(self, places: Columns) -> Float64[np.ndarray, "n 3"]:
         return places.T * self.step @ self.axes + self.centroid
-
-
-def _own_axes(
-    columns: Columns, centroid: Float64[np.ndarray, "3"], square: Float64[np.ndarray, "n"]
-) -> Float64[np.ndarray, "3 3"]:
-    """Rows: to the point farthest from the centroid, to the one farthest from that axis, and their cross product."""
-    first = _unit(columns[:, _farthest(columns, square)] - centroid)
-    beside = np.empty_like(square)
-    for block in _blocks(columns):
-        # Of a line, rounding would leave less than nothing.
-        beside[block] = np.maximum(square[block] - (first @ columns[:, block] - first @ centroid) ** 2, 0)
-    second = columns[:, _farthest(columns, beside)] - centroid
-    # Of points on a line only rounding is left, which is no direction.
-    second = _unit(second - (second @ first) * first, least=_FLAT * np.sqrt(square.max()))
-    return np.stack([first, second, np.cross(first, second)])
-
-
-def _unit(vector: Float64[np.ndarray, "3"], least: float = _TINY) -> Float64[np.ndarray, "3"]:
-    """The vector at length 1; what is shorter than ``least`` stays shorter."""
-    return vector / max(float(np.linalg.norm(vector)), least, _TINY)
 
 
 def _square_distance(columns: Columns, place: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "n"]:
@@ -215,17 +212,6 @@ def _farthest(columns: Columns, square: Float64[np.ndarray, "n"]) -> int:
 
 
 # ── stray points ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _near(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
-    """Which points of a small cloud have their third neighbour near them."""
-    from scipy.spatial import cKDTree  # slow to import
-
-    exact = np.asarray(points, dtype=np.float64)
-    distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
-    # Of a cloud with many copies of the same points, the usual distance would be 0.
-    usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
-    return distance <= STRAY * usual
 
 
 class _Grid:

@@ -8,7 +8,8 @@ viewpoint is a pose too: "as observed from z" (the paper's ``|z``) is :meth:`Pos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -17,8 +18,43 @@ from torch import Tensor
 _EPSILON = 1e-12
 
 
+Some = TypeVar("Some", bound="Batch")
+
+
+class Batch:
+    """A frozen dataclass whose fields share leading dimensions: tensors, other batches, or None."""
+
+    def map(self: Some, function: Callable[[Tensor], Tensor]) -> Some:
+        """The same function on all tensors, for what only touches leading dimensions, dtype or device."""
+        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(
+            *(one.map(function) if isinstance(one, Batch) else None if one is None else function(one) for one in values)
+        )
+
+    def __getitem__(self: Some, index: Any) -> Some:
+        """Indexes the leading dimensions; of poses and capsules, ``...`` stands for leading dimensions too."""
+        if isinstance(index, tuple) and Ellipsis in index:
+            index = (*index, slice(None))
+        return self.map(lambda tensor: tensor[index])
+
+    def detach(self: Some) -> Some:
+        return self.map(Tensor.detach)
+
+
+def concatenate(batches: Sequence[Some], dim: int = 0) -> Some:
+    """Joins along an existing leading dimension (not negative)."""
+
+    def joined(values: list[Any]) -> Any:
+        if values[0] is None:
+            return None
+        return concatenate(values, dim) if isinstance(values[0], Batch) else torch.cat(values, dim)
+
+    names = [field.name for field in fields(batches[0])]  # type: ignore[arg-type]
+    return type(batches[0])(*(joined([getattr(one, name) for one in batches]) for name in names))
+
+
 @dataclass(frozen=True)
-class Pose:
+class Pose(Batch):
     """A batch of rigid transformations, with any leading dimensions.
 
     The constructor stores what it is given. Use :meth:`from_network` for raw network output, :meth:`from_matrix` for
@@ -43,7 +79,24 @@ class Pose:
 
     @classmethod
     def from_rotation(cls, rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*batch 3"]) -> Pose:
-        return cls(translation, quaternion_from_matrix(rotation))
+        """Shepperd's method: of four equivalent quaternions, the one that divides by the largest component."""
+        m = rotation
+        trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
+        d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+        a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+        d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
+        candidates = torch.stack(
+            [
+                torch.stack([1 + trace, a, b, c], -1),
+                torch.stack([a, 1 + 2 * d0 - trace, d, e], -1),
+                torch.stack([b, d, 1 + 2 * d1 - trace, f], -1),
+                torch.stack([c, e, f, 1 + 2 * d2 - trace], -1),
+            ],
+            dim=-2,
+        )
+        largest = torch.stack([trace, d0, d1, d2], -1).argmax(-1)
+        chosen = torch.gather(candidates, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
+        return cls(translation, normalize_quaternion(chosen))
 
     @classmethod
     def from_matrix(cls, matrix: Float[Tensor, "*batch 4 4"]) -> Pose:
@@ -77,7 +130,7 @@ class Pose:
     def compose(self, other: Pose) -> Pose:
         """``self ∘ other``: first ``other``, then ``self``."""
         translation = rotate(self.wxyz, other.translation) + self.translation
-        return Pose(translation, _positive_real(quaternion_product(self.wxyz, other.wxyz)))
+        return Pose(translation, quaternion_product(self.wxyz, other.wxyz))
 
     __matmul__ = compose
 
@@ -97,7 +150,7 @@ class Pose:
         """``self | z = z⁻¹ ∘ self``: this pose as observed from a viewpoint."""
         inverse = _conjugate(viewpoint.wxyz)
         translation = rotate(inverse, self.translation - viewpoint.translation)
-        return Pose(translation, _positive_real(quaternion_product(inverse, self.wxyz)))
+        return Pose(translation, quaternion_product(inverse, self.wxyz))
 
     def angle_to(self, other: Pose) -> Float[Tensor, "*batch"]:
         """Geodesic angle between the rotations, in [0, π].
@@ -110,7 +163,13 @@ class Pose:
     # ── views of the value ────────────────────────────────────────────────────────────────────────────────────────
 
     def rotation_matrix(self) -> Float[Tensor, "*batch 3 3"]:
-        return matrix_from_quaternion(self.wxyz)
+        w, x, y, z = self.wxyz.unbind(-1)
+        rows = [
+            1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
+            2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
+            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
+        ]  # fmt: skip
+        return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
 
     def matrix(self) -> Float[Tensor, "*batch 4 4"]:
         top = torch.cat([self.rotation_matrix(), self.translation[..., None]], dim=-1)
@@ -126,19 +185,6 @@ class Pose:
     def shape(self) -> torch.Size:
         return self.wxyz.shape[:-1]
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Pose:
-        """The same function on both tensors, for what only touches leading dimensions, dtype or device."""
-        return Pose(function(self.translation), function(self.wxyz))
-
-    def __getitem__(self, index: object) -> Pose:
-        """Indexes the leading dimensions; ``...`` stands for leading dimensions too."""
-        if isinstance(index, tuple) and Ellipsis in index:
-            index = (*index, slice(None))
-        return self.map(lambda tensor: tensor[index])  # type: ignore[index]
-
-    def detach(self) -> Pose:
-        return self.map(Tensor.detach)
-
     def to(self, target: torch.dtype | torch.device) -> Pose:
         return self.map(lambda tensor: tensor.to(target))
 
@@ -146,11 +192,6 @@ class Pose:
 def stack(poses: Sequence[Pose], dim: int = 0) -> Pose:
     """Stacks along a new leading dimension (``dim`` counts leading dimensions, so it must not be negative)."""
     return Pose(torch.stack([p.translation for p in poses], dim), torch.stack([p.wxyz for p in poses], dim))
-
-
-def concatenate(poses: Sequence[Pose], dim: int = 0) -> Pose:
-    """Joins along an existing leading dimension (not negative)."""
-    return Pose(torch.cat([p.translation for p in poses], dim), torch.cat([p.wxyz for p in poses], dim))
 
 
 # ── quaternions, wxyz ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,14 +208,15 @@ def normalize_quaternion(raw: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batc
     identity = torch.zeros_like(raw)
     identity[..., 0] = 1
     scaled = torch.where(is_zero, identity, scaled)
-    return _positive_real(scaled / scaled.square().sum(dim=-1, keepdim=True).sqrt())
+    unit = scaled / scaled.square().sum(dim=-1, keepdim=True).sqrt()
+    return torch.where(unit[..., :1] < 0, -unit, unit)
 
 
 def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Float[Tensor, "*ab 4"]:
-    """Hamilton product."""
+    """Hamilton product, with w ≥ 0."""
     aw, ax, ay, az = a.unbind(-1)
     bw, bx, by, bz = b.unbind(-1)
-    return torch.stack(
+    product = torch.stack(
         [
             aw * bw - ax * bx - ay * by - az * bz,
             aw * bx + ax * bw + ay * bz - az * by,
@@ -183,6 +225,7 @@ def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Fl
         ],
         dim=-1,
     )
+    return torch.where(product[..., :1] < 0, -product, product)
 
 
 def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[Tensor, "*qv 3"]:
@@ -193,43 +236,8 @@ def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[
     return vector + w * twice + torch.linalg.cross(axis, twice)
 
 
-def matrix_from_quaternion(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
-    w, x, y, z = wxyz.unbind(-1)
-    rows = [
-        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-    ]  # fmt: skip
-    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
-
-
-def quaternion_from_matrix(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:
-    """Shepperd's method: of four equivalent forms, each entry takes the one that divides by the largest component."""
-    m = rotation
-    trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
-    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-    d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-    candidates = torch.stack(
-        [
-            torch.stack([1 + trace, a, b, c], -1),
-            torch.stack([a, 1 + 2 * d0 - trace, d, e], -1),
-            torch.stack([b, d, 1 + 2 * d1 - trace, f], -1),
-            torch.stack([c, e, f, 1 + 2 * d2 - trace], -1),
-        ],
-        dim=-2,
-    )
-    largest = torch.stack([trace, d0, d1, d2], -1).argmax(-1)
-    chosen = torch.gather(candidates, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
-    return normalize_quaternion(chosen)
-
-
 def _conjugate(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
     return torch.cat([wxyz[..., :1], -wxyz[..., 1:]], dim=-1)
-
-
-def _positive_real(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
-    return torch.where(wxyz[..., :1] < 0, -wxyz, wxyz)
 
 
 def _safe_norm(vector: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch 1"]:

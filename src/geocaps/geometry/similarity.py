@@ -91,7 +91,8 @@ class Similarity:
         largest = np.abs(raw).max(axis=-1, keepdims=True, initial=0)
         if not np.isfinite(raw).all() or (largest == 0).any():
             raise InvalidInputError("a quaternion must be finite and not zero")
-        w, x, y, z = np.moveaxis(_unit(raw / largest), -1, 0)
+        raw = raw / largest
+        w, x, y, z = np.moveaxis(raw / np.linalg.norm(raw, axis=-1, keepdims=True), -1, 0)
         rows = [
             1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
             2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
@@ -170,7 +171,8 @@ class Similarity:
             axis=-2,
         )
         largest = np.stack([trace, d0, d1, d2], -1).argmax(-1)
-        chosen = _unit(np.take_along_axis(candidates, largest[..., None, None], axis=-2)[..., 0, :])
+        chosen = np.take_along_axis(candidates, largest[..., None, None], axis=-2)[..., 0, :]
+        chosen = chosen / np.linalg.norm(chosen, axis=-1, keepdims=True)
         return np.where(chosen[..., :1] < 0, -chosen, chosen)
 
     @property
@@ -217,10 +219,6 @@ def concatenate(batches: Sequence[Similarity]) -> Similarity:
         np.concatenate([one.translation for one in batches]),
         np.concatenate([one.scale for one in batches]),
     )
-
-
-def _unit(wxyz: np.ndarray) -> np.ndarray:
-    return wxyz / np.linalg.norm(wxyz, axis=-1, keepdims=True)
 
 
 def _points(points: ArrayLike) -> np.ndarray:

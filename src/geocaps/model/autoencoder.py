@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from geocaps.geometry.se3 import Pose, stack
+from geocaps.geometry.se3 import Batch, Pose
 from geocaps.model.capsules import Capsules, Frames, Parts
 from geocaps.model.config import ModelConfig, ObjectConfig
 from geocaps.model.object import AgreeingObject
@@ -18,7 +17,7 @@ from geocaps.model.parts import PartsResult, PointsToParts
 
 
 @dataclass(frozen=True)
-class Parse:
+class Parse(Batch):
     """What the model sees in a batch of clouds ``[b, n, 3]``."""
 
     parts: Capsules  # [b, j]
@@ -31,21 +30,6 @@ class Parse:
     frames: Frames | None  # what it looks like from the frames on its axes; None in the paper's layer
     places: Pose | None  # [b, j]: where each part was looked at from; None in the paper's layer
 
-    def __getitem__(self, index: slice) -> Parse:
-        """Some of the objects."""
-        percept = None if self.percept is None else self.percept[index]
-        return Parse(
-            self.parts[index],
-            self.share[index],
-            self.object[index],
-            self.scale[index],
-            self.candidates[index],
-            self.probability[index],
-            percept,
-            None if self.frames is None else self.frames[index],
-            None if self.places is None else self.places[index],
-        )
-
     def turned(self, turn: Pose) -> Parse:
         """The objects as they would be seen if each were turned by ``turn [b]``: poses turn, what is seen stays."""
         return replace(
@@ -56,32 +40,6 @@ class Parse:
             frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
             places=None if self.places is None else turn[:, None] @ self.places,
         )
-
-
-def joined(parses: Sequence[Parse]) -> Parse:
-    """Parses of single objects as one batch."""
-    percepts = [parse.percept for parse in parses if parse.percept is not None]
-    frames = [parse.frames for parse in parses if parse.frames is not None]
-    places = [parse.places[0] for parse in parses if parse.places is not None]
-    return Parse(
-        parts=_join_capsules([parse.parts for parse in parses]),
-        share=torch.cat([parse.share for parse in parses]),
-        object=_join_capsules([parse.object for parse in parses]),
-        scale=torch.cat([parse.scale for parse in parses]),
-        candidates=stack([parse.candidates[0] for parse in parses], dim=0),
-        probability=torch.cat([parse.probability for parse in parses]),
-        percept=torch.cat(percepts) if percepts else None,
-        frames=_join_frames(frames) if frames else None,
-        places=stack(places, dim=0) if places else None,
-    )
-
-
-def _join_capsules(capsules: Sequence[Capsules]) -> Capsules:
-    return Capsules(stack([c.pose[0] for c in capsules], dim=0), torch.cat([c.feature for c in capsules]))
-
-
-def _join_frames(frames: Sequence[Frames]) -> Frames:
-    return Frames(stack([one.pose[0] for one in frames], dim=0), torch.cat([one.descriptor for one in frames]))
 
 
 class GeometricCapsuleAutoencoder(nn.Module):
@@ -126,17 +84,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
             seen = self.object.perceive(self.parts, points, parts.capsules, starts)
         else:
             seen = self.object.perceive(self.parts, parts)
-        return Parse(
-            parts.capsules,
-            parts.share,
-            seen.capsule,
-            seen.scale,
-            seen.candidates,
-            seen.probability,
-            seen.percept,
-            seen.frames,
-            seen.places,
-        )
+        return Parse(parts.capsules, parts.share, **vars(seen))
 
     def reconstruct(self, seen: Parse) -> Float[Tensor, "b j m 3"]:
         """Object capsules → part capsules U → points Y: the two-layer reconstruction, of the whole object."""

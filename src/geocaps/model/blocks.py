@@ -6,6 +6,8 @@ The paper writes the blocks with matrices only; these have biases, as PyTorch's 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -17,10 +19,10 @@ from geocaps.model.capsules import Capsules
 class ResBlock(nn.Module):
     """``Res_D(x) = Relu(x + W₂ Relu(W₁ x))`` (appendix A.1)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, linear: Callable[[int, int], nn.Module] = nn.Linear) -> None:
         super().__init__()
-        self.first = nn.Linear(width, width)
-        self.second = nn.Linear(width, width)
+        self.first = linear(width, width)
+        self.second = linear(width, width)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         # In place on fresh results: no gradient needs what is overwritten, and memory is what this costs.
@@ -38,24 +40,16 @@ def projection(inputs: int, width: int, blocks: int, outputs: int) -> nn.Sequent
 
 
 def start_at_identity(projecting: nn.Sequential) -> None:
-    """Makes an untrained pose vote nearly "stay": small weights, and a quaternion bias of w = 1.
+    """Makes an untrained pose vote nearly "stay": small weights, and a quaternion bias of w = 1 (output 3).
 
-    Without it the first votes are arbitrary half turns, which the first steps of training only unlearn. Only the seven
-    outputs of the vote are touched.
+    Without it the first votes are arbitrary half turns, which the first steps of training only unlearn.
     """
     last = projecting[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
-        last.weight[:7].mul_(0.1)
-        last.bias[:7] = torch.tensor([0.0, 0, 0, 1, 0, 0, 0])
-
-
-def start_decided(projecting: nn.Sequential, output: int, scale: float = 10.0) -> None:
-    """Makes untrained scores differ: equal ones are a saddle point of the agreement loss, which is slow to leave."""
-    last = projecting[-1]
-    assert isinstance(last, nn.Linear)
-    with torch.no_grad():
-        last.weight[output].mul_(scale)
+        last.weight.mul_(0.1)
+        last.bias.zero_()
+        last.bias[3] = 1
 
 
 class ParallelLinear(nn.Module):
@@ -71,29 +65,14 @@ class ParallelLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
 
-class ParallelResBlock(nn.Module):
-    """J separate ``Res_D`` blocks as two batched products."""
-
-    def __init__(self, layers: int, width: int) -> None:
-        super().__init__()
-        self.first = ParallelLinear(layers, width, width)
-        self.second = ParallelLinear(layers, width, width)
-
-    def forward(self, x: Float[Tensor, "j b d"]) -> Float[Tensor, "j b d"]:
-        return self.second(self.first(x).relu_()).add_(x).relu_()
-
-
 class ParallelDecoders(nn.Module):
     """``G_1 … G_J`` of appendix B.1, separate weights, one batched product per layer: ``[B, n] → [B, J, outputs]``."""
 
     def __init__(self, decoders: int, inputs: int, width: int, blocks: int, outputs: int) -> None:
         super().__init__()
-        self.decoders = decoders
+        self.decoders, linear = decoders, partial(ParallelLinear, decoders)
         self.layers = nn.Sequential(
-            ParallelLinear(decoders, inputs, width),
-            nn.ReLU(),
-            *(ParallelResBlock(decoders, width) for _ in range(blocks)),
-            ParallelLinear(decoders, width, outputs),
+            linear(inputs, width), nn.ReLU(), *(ResBlock(width, linear) for _ in range(blocks)), linear(width, outputs)
         )
 
     def forward(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b j outputs"]:

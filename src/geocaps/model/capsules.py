@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import Batch, Pose
 
 
 @dataclass(frozen=True)
-class Capsules:
+class Capsules(Batch):
     """A batch of capsules; the last leading dimension counts the parts where there are parts."""
 
     pose: Pose
@@ -32,31 +32,13 @@ class Capsules:
         """The inverse of :meth:`observed_from`: capsules given in the frame ``pose``, brought to its parent's frame."""
         return Capsules(pose @ self.pose, self.feature)
 
-    def detach(self) -> Capsules:
-        return Capsules(self.pose.detach(), self.feature.detach())
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Capsules:
-        """The same function on all three tensors, for what only touches leading dimensions, dtype or device."""
-        return Capsules(self.pose.map(function), function(self.feature))
-
-    def __getitem__(self, index: object) -> Capsules:
-        """Indexes the leading dimensions."""
-        return Capsules(self.pose[index], self.feature[index])  # type: ignore[index]
-
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Batch):
     """All that layer 2 knows of a cloud: its part capsules ``[..., j]``, and the share of the cloud routed to each."""
 
     capsules: Capsules
     share: Float[Tensor, "*batch j"]
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Parts:
-        """The same function on all tensors, for what only touches leading dimensions, dtype or device."""
-        return Parts(self.capsules.map(function), function(self.share))
-
-    def __getitem__(self, index: object) -> Parts:
-        return Parts(self.capsules[index], self.share[index])  # type: ignore[index]
 
 
 PoseVote = Callable[[Pose], Tensor]
@@ -70,7 +52,7 @@ NOISE_TRANSLATION = 0.05
 
 
 @dataclass(frozen=True)
-class Frames:
+class Frames(Batch):
     """The 24 frames on an object's axes ``[b, 24]``, and what it looks like from each: unit vectors.
 
     By these two objects are compared turn by turn (``geocaps.model.look.turn_similarity``).
@@ -79,15 +61,12 @@ class Frames:
     pose: Pose
     descriptor: Float[Tensor, "b 24 d"]
 
-    def __getitem__(self, index: slice) -> Frames:
-        return Frames(self.pose[index], self.descriptor[index])
-
 
 @dataclass(frozen=True)
 class Perception:
     """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
 
-    capsule: Capsules
+    object: Capsules
     scale: Float[Tensor, "b"]
     """Radius of the whole object; 1 where the layer does not tell it from the cloud's own."""
     candidates: Pose

@@ -86,12 +86,17 @@ def load_checkpoint(
     Every weight must be there, and nothing else.
     """
     import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 
     place = find_checkpoint(folder)
     config = read_config(place)
-    weights = _read_weights(place / WEIGHTS)
+    try:
+        weights = load(_read_bytes(place / WEIGHTS))
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{place / WEIGHTS} {_DAMAGED}") from error
     with torch.device("meta"):
         expected = GeometricCapsuleAutoencoder(config).state_dict()
     _compare(place / WEIGHTS, weights, expected)
@@ -117,11 +122,13 @@ def find_checkpoint(folder: str | os.PathLike[str] | None = None) -> Path:
     Without a folder, the checkpoint that ships with the package.
     """
     folder = Path(__file__).parents[1] / "weights" / "default" if folder is None else Path(folder)
-    if folder.is_dir():
-        return _checked(folder)
-    aside = _aside(folder)
-    if not folder.exists() and aside.is_dir():
-        return _checked(aside)
+    place = folder if folder.exists() else _aside(folder)
+    if place.is_dir():
+        for name in (CONFIG, WEIGHTS, CARD, TRAINING):
+            # Opening a pipe or a device would wait for ever.
+            if (place / name).exists() and not (place / name).is_file():
+                raise CheckpointError(f"{place / name} is not a regular file: copy its content to one first")
+        return place
     what = "is a file" if folder.exists() else "does not exist"
     if folder.name == "best" and folder.with_name("last").is_dir():
         raise CheckpointError(
@@ -131,30 +138,34 @@ def find_checkpoint(folder: str | os.PathLike[str] | None = None) -> Path:
     raise CheckpointError(f"{folder} {what}; a checkpoint is a folder with {CONFIG} and {WEIGHTS}")
 
 
-def _checked(place: Path) -> Path:
-    """Opening a pipe or a device would wait for ever."""
-    for name in (CONFIG, WEIGHTS, CARD, TRAINING):
-        if (place / name).exists() and not (place / name).is_file():
-            raise CheckpointError(f"{place / name} is not a regular file: copy its content to one first")
-    return place
-
-
 def read_config(place: Path) -> ModelConfig:
     """The model's configuration. Sizes are bounded, so that a hostile file cannot ask for all the memory."""
-    values = _read_json(place / CONFIG)
+    path = place / CONFIG
+    try:
+        values = json.loads(_read_bytes(path, _LARGEST_CONFIG))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON: the file is damaged") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds {type(values).__name__}, not a configuration")
     if values.get("format") != _FORMAT or not isinstance(values.get("model"), dict):
         raise CheckpointError(
-            f"{place / CONFIG} is not a geocaps checkpoint of format {_FORMAT} (it says {values.get('format')!r}; "
+            f"{path} is not a geocaps checkpoint of format {_FORMAT} (it says {values.get('format')!r}; "
             "0.1.0 wrote format 1: train such a model again)"
         )
-    for name, size in _numbers("model", values["model"]):
+
+    def numbers(name: str, value: Any) -> list[tuple[str, int | float]]:
+        if isinstance(value, dict):
+            return [found for key, item in value.items() for found in numbers(f"{name}.{key}", item)]
+        return [(name, value)] if isinstance(value, (int, float)) else []
+
+    for name, size in numbers("model", values["model"]):
         limit = _MOST_BLOCKS if name.endswith("blocks") else _LARGEST_SIZE
         if not -limit <= size <= limit:
-            raise CheckpointError(f"{place / CONFIG}: {name} is {size}; it exceeds the limit of {limit}")
+            raise CheckpointError(f"{path}: {name} is {size}; it exceeds the limit of {limit}")
     try:
         return ModelConfig.from_dict(values["model"])
     except (ConfigError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{place / CONFIG}: {error}") from error
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def weights_of(model: geocaps.model.autoencoder.GeometricCapsuleAutoencoder) -> str:
@@ -257,32 +268,6 @@ def _read_bytes(path: Path, most: int | None = None) -> bytes:
         raise CheckpointError(f"{path} is missing; a checkpoint is a folder with {CONFIG} and {WEIGHTS}") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(_read_bytes(path, _LARGEST_CONFIG))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not valid JSON: the file is damaged") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds {type(values).__name__}, not a configuration")
-    return values
-
-
-def _numbers(name: str, value: Any) -> list[tuple[str, int | float]]:
-    if isinstance(value, dict):
-        return [found for key, item in value.items() for found in _numbers(f"{name}.{key}", item)]
-    return [(name, value)] if isinstance(value, (int, float)) else []
-
-
-def _read_weights(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        return load(_read_bytes(path))
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} {_DAMAGED}") from error
 
 
 def _compare(path: Path, weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:

@@ -15,8 +15,18 @@ MAX_COORDINATE = 1e15
 """Beyond this, squared distances overflow float32 even after centring in float64 and scaling back is meaningless."""
 
 
+class _Sizes:
+    """A configuration in which every whole number is a size."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, entry.name)
+            if type(entry.default) is int and (not isinstance(value, (int, float)) or value <= 0):
+                raise ConfigError(f"{type(self).__name__}.{entry.name} must be positive, not {value!r}")
+
+
 @dataclass(frozen=True)
-class PartsConfig:
+class PartsConfig(_Sizes):
     """PointsToParts (appendix A)."""
 
     parts: int = 16
@@ -34,8 +44,7 @@ class PartsConfig:
     start: Literal["frames", "random"] = "frames"  # "random" is the paper
 
     def __post_init__(self) -> None:
-        _positive(self, "parts", "feature", "width", "blocks", "decoder_width", "decoder_blocks", "decoded")
-        _positive(self, "iterations", "views")
+        super().__post_init__()
         if self.start not in ("frames", "random"):
             raise ConfigError(f"PartsConfig.start must be frames or random, not {self.start!r}")
         if math.isqrt(self.decoded) ** 2 != self.decoded:
@@ -43,7 +52,7 @@ class PartsConfig:
 
 
 @dataclass(frozen=True)
-class ObjectConfig:
+class ObjectConfig(_Sizes):
     """Our object layer (``model/object.py``)."""
 
     layer: ClassVar[str] = "ours"
@@ -57,12 +66,9 @@ class ObjectConfig:
     decoder_width: int = 128
     decoder_blocks: int = 2
 
-    def __post_init__(self) -> None:
-        _positive(self, *(entry.name for entry in fields(self)))
-
 
 @dataclass(frozen=True)
-class PaperObjectConfig:
+class PaperObjectConfig(_Sizes):
     """The paper's object layer (appendix B, ``model/object_paper.py``)."""
 
     layer: ClassVar[str] = "paper"
@@ -74,9 +80,6 @@ class PaperObjectConfig:
     decoder_blocks: int = 4
     views: int = 4
     voting_steps: int = 3
-
-    def __post_init__(self) -> None:
-        _positive(self, *(entry.name for entry in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -128,27 +131,19 @@ class ModelConfig:
         kind = kinds.get(layer.pop("layer", None))
         if kind is None:
             raise ConfigError(f"not a model configuration: object.layer must be one of {', '.join(kinds)}")
+
+        def made(kind: Any, values: Any) -> Any:
+            if not isinstance(values, dict):
+                raise ConfigError(f"not a configuration: it has no values for {kind.__name__}")
+            unknown = values.keys() - {entry.name for entry in fields(kind)}
+            if unknown:
+                raise ConfigError(f"not a configuration: {kind.__name__} has no {min(unknown)!r}")
+            try:
+                return kind(**values)
+            except TypeError as error:
+                raise ConfigError(f"not a configuration: {error}") from error
+
         return made(cls, values | {"parts": made(PartsConfig, values.get("parts")), "object": made(kind, layer)})
-
-
-def made(kind: Any, values: Any) -> Any:
-    """A configuration from a mapping; what is no mapping, or has a name too many, is refused."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"not a configuration: it has no values for {kind.__name__}")
-    unknown = values.keys() - {entry.name for entry in fields(kind)}
-    if unknown:
-        raise ConfigError(f"not a configuration: {kind.__name__} has no {min(unknown)!r}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ConfigError(f"not a configuration: {error}") from error
-
-
-def _positive(config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, (int, float)) or value <= 0:
-            raise ConfigError(f"{type(config).__name__}.{name} must be positive, not {value!r}")
 
 
 SETTINGS = {"A": (1, 1), "B": (2, 1), "C": (4, 1), "D": (4, 1), "E": (4, 3)}

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from geocaps.geometry.se3 import Pose
+from geocaps.geometry.se3 import Batch, Pose
 
 SIDE = 16
 """Cells along a side of the grid."""
@@ -39,7 +39,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Viewpoints:
+class Viewpoints(Batch):
     """Where objects are looked at from: ``[b, k]`` poses, and the half width of what is seen from each."""
 
     pose: Pose
@@ -52,12 +52,6 @@ class Viewpoints:
         turned = points @ rotation.transpose(1, 2).flatten(2)
         return turned.unflatten(2, rotation.shape[1:3]).transpose(1, 2) - origin[:, :, None]
 
-    def __getitem__(self, index: object) -> Viewpoints:
-        return Viewpoints(self.pose[index], self.width[index])  # type: ignore[index]
-
-    def detach(self) -> Viewpoints:
-        return Viewpoints(self.pose.detach(), self.width.detach())
-
 
 def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch g g g"]:
     """The share of an object near each node of a grid over the cube [-1, 1]³, times 64.
@@ -68,22 +62,20 @@ def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch
     *batch, count, _ = points.shape
     rows = max(1, _AT_A_TIME // count)
     clouds, weights = points.reshape(-1, count, 3), weight.reshape(-1, count)
-    grids = [_counted(*some) for some in zip(clouds.split(rows), weights.split(rows), strict=True)]
+    strides = torch.tensor([SIDE * SIDE, SIDE, 1], device=points.device)
+    grids = []
+    for some, share in zip(clouds.split(rows), weights.split(rows), strict=True):
+        inside = ((1 - some.abs()) * SIDE).clamp(0, 1).prod(dim=-1)
+        place = (some.clamp(-1, 1) + 1) * ((SIDE - 1) / 2)
+        low = place.floor().clamp(max=SIDE - 2)
+        node = (low.long() * strides).sum(dim=-1)
+        near_x, near_y, near_z = (torch.stack([1 - upper, upper]) for upper in (place - low).unbind(dim=-1))
+        near_x = near_x * (_FULL * share * inside)
+        cells = some.new_zeros(len(some), SIDE**3)
+        for x, y, z in product((0, 1), repeat=3):  # one corner after the other: together they would not stay in cache
+            cells.scatter_add_(1, node + (x * SIDE + y) * SIDE + z, near_x[x] * near_y[y] * near_z[z])
+        grids.append(cells)
     return torch.cat(grids).view(*batch, SIDE, SIDE, SIDE)
-
-
-def _counted(points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"]) -> Float[Tensor, "b g g g"]:
-    """One corner after the other: together they would not stay in cache."""
-    inside = ((1 - points.abs()) * SIDE).clamp(0, 1).prod(dim=-1)
-    place = (points.clamp(-1, 1) + 1) * ((SIDE - 1) / 2)
-    low = place.floor().clamp(max=SIDE - 2)
-    node = (low.long() * torch.tensor([SIDE * SIDE, SIDE, 1], device=points.device)).sum(dim=-1)
-    near_x, near_y, near_z = (torch.stack([1 - upper, upper]) for upper in (place - low).unbind(dim=-1))
-    near_x = near_x * (_FULL * weight * inside)
-    cells = points.new_zeros(len(points), SIDE**3)
-    for x, y, z in product((0, 1), repeat=3):
-        cells.scatter_add_(1, node + (x * SIDE + y) * SIDE + z, near_x[x] * near_y[y] * near_z[z])
-    return cells.unflatten(-1, (SIDE, SIDE, SIDE))
 
 
 def _proper_axes() -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:

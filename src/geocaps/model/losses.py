@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Capsules
-from geocaps.model.routing import nearest_indices
 
 Terms = dict[str, Tensor]
 """The terms of a loss by name, each ``[b]``."""
+_BLOCK = 1 << 20
 
 
 def weighted(terms: Terms, weights: Any) -> dict[str, Tensor]:
@@ -26,6 +30,43 @@ def weighted(terms: Terms, weights: Any) -> dict[str, Tensor]:
 
 def gather_points(points: Float[Tensor, "b m 3"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n 3"]:
     return points.gather(1, index[..., None].expand(*index.shape, 3))
+
+
+@torch.no_grad()
+def nearest_indices(queries: Float[Tensor, "b n 3"], targets: Float[Tensor, "b m 3"]) -> Int[Tensor, "b n"]:
+    """For each query the index of the nearest target of the same object.
+
+    Without gradient: the caller gathers and differentiates the gathered distances.
+    """
+    if queries.device.type != "cpu":
+        return torch.stack([_nearest_exhaustive(q, t) for q, t in zip(queries, targets, strict=True)])
+    pairs = list(zip(queries.detach().numpy(), targets.detach().numpy(), strict=True))
+    return torch.from_numpy(np.stack(_map_threads(_nearest_tree, pairs)))
+
+
+def _nearest_tree(pair: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    queries, targets = pair
+    # Building a balanced tree costs more than it saves at a thousand queries.
+    from scipy.spatial import cKDTree  # slow to import, and encoding a cloud does not need it
+
+    tree = cKDTree(targets, balanced_tree=False, compact_nodes=False)
+    return tree.query(queries)[1]
+
+
+def _nearest_exhaustive(queries: Tensor, targets: Tensor) -> Tensor:
+    rows = max(1, _BLOCK // len(targets))
+    return torch.cat([torch.cdist(block, targets).argmin(dim=1) for block in queries.split(rows)])
+
+
+def _map_threads(function: Callable, items: list) -> list:
+    if len(items) == 1:
+        return [function(items[0])]
+    return list(_threads(torch.get_num_threads()).map(function, items))
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="geocaps-nearest")
 
 
 def chamfer(x: Float[Tensor, "b n 3"], y: Float[Tensor, "b m 3"]) -> Float[Tensor, "b"]:

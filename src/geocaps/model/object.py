@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.frames import local_frames, surface_axes
 from geocaps.geometry.se3 import Pose
-from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_decided
+from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_at_identity
 from geocaps.model.capsules import Capsules, Frames, Parts, Perception
 from geocaps.model.config import ObjectConfig, PartsConfig
 from geocaps.model.look import CUBE, Look, Shown, Viewpoints, cube_rotations, seen_from, turned_grids
@@ -130,9 +130,10 @@ class AgreeingObject(nn.Module):
             parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
         )
         self.log_scale = nn.Parameter(torch.tensor([math.log(10.0), math.log(20.0), math.log(10.0)]))  # contrasts
-        _start_staying(self.pose_head)
-        for output in (0, 1):
-            start_decided(self.score_head, output)
+        start_at_identity(self.pose_head)
+        with torch.no_grad():
+            # Untrained scores differ: equal ones are a saddle point of the agreement loss, which is slow to leave.
+            self.score_head[-1].weight.mul_(10.0)  # type: ignore[operator]
         self.register_buffer("square", grid_square(SHOWN), persistent=False)
         self.register_buffer("cube", cube_rotations(), persistent=False)
         self.register_buffer("trust_fit", torch.tensor([1.0, 0.0]))  # factor and shift of the trust's logit
@@ -380,12 +381,3 @@ def merged(poses: Pose, probability: Float[Tensor, "b s"]) -> Float[Tensor, "b s
     same = poses[:, :, None].angle_to(poses[:, None, :]) < SAME
     owner = torch.where(same, probability[:, None, :], -1.0).argmax(dim=2)
     return torch.zeros_like(probability).scatter_add(1, owner, probability)
-
-
-def _start_staying(head: nn.Sequential) -> None:
-    """Makes untrained votes nearly "stay": arbitrary half turns would only be unlearnt."""
-    last = head[-1]
-    assert isinstance(last, nn.Linear)
-    with torch.no_grad():
-        last.weight.mul_(0.1)
-        last.bias.copy_(torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0]))

@@ -1,13 +1,19 @@
-"""PointsToParts: Algorithm 1. Points become J part capsules by decoding, routing and encoding in turn."""
+"""PointsToParts: Algorithm 1. Points become J part capsules by decoding, routing and encoding in turn.
+
+Routing is nearly hard at σ ≈ e⁻⁶: R is kept as a list of (part, point) pairs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from geocaps.errors import InvalidInputError
@@ -16,13 +22,198 @@ from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import FoldingDecoder, embedding, grid_square, projection, random_square, start_at_identity
 from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parts, agree, perturbed_viewpoints
 from geocaps.model.config import MAX_COORDINATE, PartsConfig
-from geocaps.model.losses import chamfer, gather_points
-from geocaps.model.routing import MaxPool, Routing, exact_square_distance, log_likelihood, route
+from geocaps.model.losses import chamfer
 
 FRAME_RADIUS = 0.35
 """Around each start, how far the neighbours lie that its local frame is made from."""
 SIGMA_WEIGHT = 1e-3
 """The likelihood is in nats and the Chamfer loss around 1e-3: this keeps the first from drowning the second."""
+
+
+_KEEP = 1e-6
+_WINDOW = 18.0
+"""Parts whose log-likelihood lies within this of a point's best are looked at exactly: ln(1e-6) = -13.8, and room for
+the inexact first pass."""
+_PAIR_BLOCK = 1 << 19
+_ROWS = 4096
+
+
+# ── R, and the pooling of what is routed ──────────────────────────────────────────────────────────────────────────────
+
+
+@runtime_checkable
+class MaxPool(Protocol):
+    """R, however it is kept: as pairs (:class:`Routing`), or dense in an exported graph."""
+
+    def max_pool(self, embed: nn.Module, points: Tensor, viewpoints: Pose) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Routing:
+    """R of Algorithm 1 as a sorted list of (part, point) pairs with their weight."""
+
+    objects: int
+    parts: int
+    points: int
+    part: Int[Tensor, "p"]  # object · J + j, ascending
+    point: Int[Tensor, "p"]  # object · N + i
+    weight: Float[Tensor, "p"]  # R_ij
+
+    @classmethod
+    def from_dense(cls, routing: Float[Tensor, "b n j"]) -> Routing:
+        b, n, j = routing.shape
+        flat = routing.mT.reshape(b * j, n)
+        part, index = (flat > _KEEP).nonzero(as_tuple=True)
+        point = part.div(j, rounding_mode="floor") * n + index
+        return cls(b, j, n, part, point, flat[part, index])
+
+    def dense(self) -> Float[Tensor, "b n j"]:
+        dense = self.weight.new_zeros(self.objects * self.parts, self.points)
+        dense[self.part, self.point % self.points] = self.weight
+        return dense.view(self.objects, self.parts, self.points).mT
+
+    def labels(self) -> Int[Tensor, "b n"]:
+        """The most probable part of each point."""
+        return self.dense().argmax(dim=-1)
+
+    @cached_property
+    def counts(self) -> Int[Tensor, "bj"]:
+        """Points per part."""
+        return torch.bincount(self.part, minlength=self.objects * self.parts)
+
+    def max_pool(
+        self, embed: nn.Module, points: Float[Tensor, "b n 3"], viewpoints: Pose
+    ) -> Float[Tensor, "b j k width"]:
+        """``maxpool_i R_ij · embed(x_i | z_jk)`` of equations 1 and 2; zero for a part without points."""
+        b, j, k = viewpoints.shape
+        cloud = points.flatten(0, 1)
+        rotation, origin = viewpoints.rotation_matrix().flatten(0, 2), viewpoints.translation.flatten(0, 2)
+
+        def embed_rows(row: Tensor) -> tuple[Tensor, Tensor]:
+            """Rows are (pair, view); gives R·embed(x|z) and the slot (object, part, view) that each is pooled into."""
+            pair = row.div(k, rounding_mode="floor")
+            slot = self.part[pair] * k + row % k
+            local = torch.einsum("pc,pcd->pd", cloud[self.point[pair]] - origin[slot], rotation[slot])
+            return embed(local) * self.weight[pair, None], slot
+
+        differentiate = torch.is_grad_enabled()
+        with torch.no_grad():
+            pooled, winners = self._largest(embed_rows, k, find_rows=differentiate)
+        if differentiate:
+            slot, channel = (winners >= 0).nonzero(as_tuple=True)
+            rows, picks = torch.unique(winners[slot, channel], return_inverse=True)
+            values, _ = embed_rows(rows)
+            pooled = torch.zeros_like(pooled).index_put((slot, channel), values[picks, channel])
+        return pooled.view(b, j, k, -1)
+
+    def _largest(
+        self, embed_rows: Callable[[Tensor], tuple[Tensor, Tensor]], views: int, find_rows: bool
+    ) -> tuple[Float[Tensor, "slots width"], Int[Tensor, "slots width"]]:
+        """Maximum over each slot, and the row (pair · views + view) that attains it, -1 where nothing positive does."""
+        device = self.part.device
+        ends = self.counts.cumsum(0).tolist()
+        edges = [0]  # blocks of about so many pairs that never split a part, so that each settles its own maxima
+        for end in ends:
+            if end - edges[-1] >= _ROWS // views:
+                edges.append(end)
+        if edges[-1] != ends[-1] or len(edges) == 1:
+            edges.append(ends[-1])
+        pooled, winners = torch.empty(0), torch.empty(0, dtype=torch.int64)
+        for first, last in pairwise(edges):
+            row = torch.arange(first * views, last * views, device=device)
+            values, slot = embed_rows(row)
+            if len(pooled) == 0:
+                pooled = values.new_zeros(self.objects * self.parts * views, values.shape[1])
+                winners = torch.full(pooled.shape, -1, dtype=torch.int64, device=device)
+            pooled.scatter_reduce_(0, slot[:, None].expand_as(values), values, "amax")
+            if find_rows:
+                at, channel = ((values == pooled[slot]) & (values > 0)).nonzero(as_tuple=True)
+                # Of equal values the first row wins: deterministic.
+                winners.view(-1).scatter_reduce_(
+                    0, slot[at] * pooled.shape[1] + channel, row[at], "amin", include_self=False
+                )
+        return pooled, winners
+
+    def share(self) -> Float[Tensor, "b j"]:
+        """The share of the points that is routed to each part."""
+        total = torch.zeros(self.objects * self.parts, dtype=self.weight.dtype, device=self.weight.device)
+        return total.index_add(0, self.part, self.weight).view(self.objects, self.parts) / self.points
+
+    def reached(self) -> Bool[Tensor, "b j"]:
+        """Which parts have a point."""
+        return self.counts.view(self.objects, self.parts) > 0
+
+
+# ── lines 3–5: points are routed to the surfaces that explain them ────────────────────────────────────────────────────
+
+
+def log_likelihood(
+    square_distance: Float[Tensor, "*shape"], log_sigma: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """``b_ij = -(min_y ||x - y||²/σ² + log σ)``."""
+    return -(square_distance * torch.exp(-2 * log_sigma) + log_sigma)
+
+
+@torch.no_grad()
+def route(
+    points: Float[Tensor, "b n 3"], surfaces: Float[Tensor, "b j m 3"], log_sigma: Float[Tensor, "b j"]
+) -> Routing:
+    """Lines 3–5 of Algorithm 1: log-likelihoods of each point under each decoded surface, softmax over parts."""
+    b, n, _ = points.shape
+    j = surfaces.shape[1]
+    rough = log_likelihood(min_square_distance(points, surfaces), log_sigma[..., None].expand(b, j, n))
+    possible = rough > rough.amax(dim=1, keepdim=True) - _WINDOW
+    object_index, part_index, index = possible.nonzero(as_tuple=True)
+    part, point = object_index * j + part_index, object_index * n + index
+    # A point with one possible part has R = 1 whatever its distance: only contested points need exact ones.
+    contested = (possible.sum(dim=1) > 1)[object_index, index]
+    logits = torch.zeros(len(part), dtype=points.dtype, device=points.device)
+    square = exact_square_distance(points, surfaces, part[contested], point[contested])
+    logits[contested] = log_likelihood(square, log_sigma.flatten()[part[contested]])
+    # Softmax over the parts of each point.
+    top = torch.full((b * n,), -torch.inf, dtype=logits.dtype, device=logits.device)
+    exponential = torch.exp(logits - top.scatter_reduce(0, point, logits, "amax")[point])
+    weight = exponential / torch.zeros_like(top).index_add(0, point, exponential)[point]
+    keep = weight > _KEEP
+    return Routing(b, j, n, part[keep], point[keep], weight[keep])
+
+
+@torch.no_grad()
+def min_square_distance(points: Float[Tensor, "b n 3"], surfaces: Float[Tensor, "b j m 3"]) -> Float[Tensor, "b j n"]:
+    """``min_y ||x_i - y||²`` over each part's own points, by one matrix product an object.
+
+    Fast and only about 1e-6 exact (the product form cancels): good for saying which parts a point may belong to;
+    :func:`exact_square_distance` then gives exact values for those.
+    """
+    b, j, m, _ = surfaces.shape
+    center = points.mean(dim=1, keepdim=True)
+    x, y = points - center, (surfaces.flatten(1, 2) - center)
+    left = torch.cat([-2 * y, y.square().sum(-1, keepdim=True), torch.ones_like(y[..., :1])], dim=-1)
+    right = torch.cat([x, torch.ones_like(x[..., :1]), x.square().sum(-1, keepdim=True)], dim=-1).mT
+    out = x.new_empty(b, j, x.shape[1])
+    for index in range(b):
+        torch.amin((left[index] @ right[index]).view(j, m, -1), dim=1, out=out[index])
+    return out.clamp_(min=0)
+
+
+@torch.no_grad()
+def exact_square_distance(
+    points: Float[Tensor, "b n 3"],
+    surfaces: Float[Tensor, "b j m 3"],
+    part: Int[Tensor, "p"],
+    point: Int[Tensor, "p"],
+) -> Float[Tensor, "p"]:
+    """``min_y ||x - y||²``, exact, of the listed (part, point) pairs, in blocks that stay small."""
+    flat_points, flat_surfaces = points.flatten(0, 1), surfaces.flatten(0, 1)
+    rows = max(1, _PAIR_BLOCK // surfaces.shape[2])
+    blocks = [
+        (flat_surfaces[parts] - flat_points[pairs][:, None]).square().sum(-1).amin(-1)
+        for parts, pairs in zip(part.split(rows), point.split(rows), strict=True)
+    ]
+    return torch.cat(blocks)
+
+
+# ── Algorithm 1 ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RoutedVote(nn.Module):
@@ -84,7 +275,7 @@ class PointsToParts(nn.Module):
         the frame of a nearly round patch by a percent.
         """
         index = farthest_points(points, self.config.parts)
-        centers = gather_points(points, index)
+        centers = points.take_along_dim(index[..., None], dim=1)
         if self.config.start == "frames":
             pose = Pose.from_rotation(local_frames(points, centers, FRAME_RADIUS), centers)
         else:
@@ -182,9 +373,6 @@ class PointsToParts(nn.Module):
 
 def require_points(points: object, minimum: int, name: str = "points") -> None:
     """Raises unless ``points`` is a float batch ``[B, N, 3]`` that the model can work with."""
-    import torch
-    from torch import Tensor
-
     if not isinstance(points, Tensor):
         raise InvalidInputError(f"{name} must be a tensor [B, N, 3], not {type(points).__name__}")
     if points.ndim != 3 or points.shape[-1] != 3:

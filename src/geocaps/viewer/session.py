@@ -24,8 +24,7 @@ from geocaps.model.capsules import Capsules, Parts, vote_pose
 from geocaps.model.look import Viewpoints
 from geocaps.model.object import LEADING, START_WIDTH, merged
 from geocaps.model.object_paper import PaperObject, random_starts
-from geocaps.model.parts import PointsToParts
-from geocaps.model.routing import route
+from geocaps.model.parts import PointsToParts, route
 from geocaps.viewer.clouds import ShownCloud
 
 Angles = tuple[float, float, float]

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float64, Int
 
 from geocaps.apps.align.prepare import Frames, Prepared, local_frames, prepare
-from geocaps.apps.clouds import Cloud, Source, as_cloud, require_extent
-from geocaps.apps.encoding import Encoding, to_user
+from geocaps.apps.clouds import Cloud, Source, as_cloud, require_extent, to_user
+from geocaps.apps.encoding import Encoding
 from geocaps.data.corruption import visible_from
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import evenly, thinned
