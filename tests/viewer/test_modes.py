@@ -1,6 +1,7 @@
 """Alignment, search and the pieces of the page, without a browser."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from geocaps.viewer import mode
 from geocaps.viewer.cloud_modes import AlignedPair, Found, trimmed_distance
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud
 from geocaps.viewer.page import json_bytes, ply_bytes
+from geocaps.viewer.upright import AS_GIVEN
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,8 @@ def test_hits_stand_in_a_row_in_the_querys_pose(model, tmp_path):
     index.add([cloud.points for cloud in clouds], names=list(names))
     turn = Pose.random(generator=torch.Generator().manual_seed(3))
     turned = turn.apply(torch.from_numpy(clouds[0].points)).numpy() * 2
-    found = Found(ShownCloud("query", turned, len(turned)), tuple(index.search(turned, k=3)))
+    hits = index.search(turned, k=3)
+    found = Found(ShownCloud("query", turned, len(turned)), tuple(hits), hits.verdict, hits.found, AS_GIVEN)
     assert found.hits[0].name == "chair 1"
     row = found.row()
     assert len(row) == len(found.places()) == 4
@@ -76,7 +79,9 @@ def test_hits_stand_in_a_row_in_the_querys_pose(model, tmp_path):
     points, numbers = found.joined()
     assert len(points) == sum(len(one) for one in row)
     assert set(numbers.tolist()) == {0, 1, 2, 3}
-    assert json.loads(json_bytes(found.record()))["hits"][0]["name"] == "chair 1"
+    best = json.loads(json_bytes(found.record()))["hits"][0]
+    assert best["name"] == "chair 1"
+    np.testing.assert_allclose(np.array(best["T_object_scan"]) @ best["matrix"], np.eye(4), atol=1e-9)
 
 
 def test_names_are_text_and_never_markup():
@@ -92,8 +97,10 @@ def test_names_are_text_and_never_markup():
 
 
 def test_a_cloud_without_a_file_is_saved_first():
-    assert mode.file_of("scan.ply") == ("scan.ply", "")
-    name, remark = mode.file_of("furniture: armchair (1)")
+    cloud = embedded_cloud("furniture: armchair (1)", 16)
+    assert mode.file_of(replace(cloud, name="scan.ply")) == ("scan.ply", "")
+    assert mode.file_of(replace(cloud, name="scan.ply", path="scans/scan.ply")) == ("scans/scan.ply", "")
+    name, remark = mode.file_of(cloud)
     assert name == "furniture_armchair_1.ply"
     assert remark.startswith("# furniture: armchair (1): save its points as")
     assert "<script>" not in mode.code_panel("<script>")

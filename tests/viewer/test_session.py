@@ -120,6 +120,7 @@ def test_a_click_means_the_nearest_part_on_its_way(session):
     picture = replace(
         session.picture(),
         points=np.array([[0.0, 0.0, 0.5], [0.0, 0.0, -0.5], [0.5, 0.0, 0.0]]),
+        normals=np.zeros((3, 3)),
         labels=np.array([2, 1, 0]),
         surfaces=surfaces,
         object_surfaces=surfaces,

@@ -311,7 +311,8 @@ class SearchMode(Mode):
         query = self.page.object.session.now.shown()
         self.page.say("searching")
         result = self.page.shared.index.search(Cloud(query.points, query.name), k=int(self.count.value))
-        self.found = Found(query, tuple(result), result.verdict, result.found, self._stance(result))
+        verdict = f"{result[0].name} explains {query.name}" if result.found else result.verdict
+        self.found = Found(query, tuple(result), verdict, result.found, self._stance(result))
         self.hit = 0
         names = tuple(f"{place}: {hit.name}" for place, hit in enumerate(result, 1))
         if names:
