@@ -1,4 +1,8 @@
-"""How objects are turned so that they stand on the page, whose y axis points up, and what says so."""
+"""How objects are turned so that they stand on the page, whose y axis points up, and what says so.
+
+Files have their objects along y or along z. Which of the two is said by what would support the object
+(``apps.upright``), and by several files of one kind together; z is taken only if that is likely enough.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,13 @@ from jaxtyping import Float64
 from scipy.spatial.transform import Rotation
 
 from geocaps.apps.encoding import Encoding
-from geocaps.apps.upright import Standing, stood_up
+from geocaps.apps.upright import Standing
 
 UP = np.array([0.0, 1.0, 0.0])
-_SURE = 0.5  # confidence from which a direction is taken as up
-_ALONG = np.cos(np.radians(25))  # a direction this near to an axis of the file means that axis
+_ALONG_Z = np.array([0.0, 0.0, 1.0])
+_SURE = 0.8
+_NEAR = np.cos(np.radians(25))  # between an axis of the file and the axis of the surface that stands for it
+_SIX = np.concatenate([np.eye(3), -np.eye(3)])  # as ``Standing.log_support`` has them
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Stance:
 
 
 KNOWN = Stance(np.eye(3), "embedded objects stand along y")
-AS_GIVEN = Stance(np.eye(3), "as it came: nothing tells which way is up")
+AS_GIVEN = Stance(np.eye(3), "as it came, y up: its support does not tell")
 
 
 def standing_along(up: Float64[np.ndarray, "3"], how: str) -> Stance:
@@ -35,29 +41,24 @@ def standing_along(up: Float64[np.ndarray, "3"], how: str) -> Stance:
 
 
 def stances(objects: Sequence[tuple[Encoding, bool]]) -> list[Stance]:
-    """How each object stands, several of them by their kind (``apps.upright``); True: it is known to stand along y."""
-    if all(known for _, known in objects):
-        return [KNOWN] * len(objects)
-    if any(encoding.parse.frames is None for encoding, _ in objects):  # the paper's object layer has none
-        return [KNOWN if known else AS_GIVEN for _, known in objects]
-    found = stood_up([Standing.of(encoding) for encoding, _ in objects], "y")
-    shown = []
-    for (_, known), one in zip(objects, found, strict=True):
-        if known:
-            shown.append(KNOWN)
-        elif one.confidence < _SURE:
-            shown.append(AS_GIVEN)
-        else:
-            why = "its kind" if one.by == "kind" else "what would support it"
-            up, axis = _nearest_axis(one.pose.rotation @ UP)
-            shown.append(standing_along(up, f"{axis} is up by {why} (confidence {one.confidence:.2f})"))
-    return shown
+    """How objects of one kind stand; True: this one is known to stand along y."""
+    unknown = [encoding for encoding, known in objects if not known]
+    found = AS_GIVEN
+    # The paper's object layer has no frames.
+    if unknown and all(encoding.parse.frames is not None for encoding in unknown):
+        odds = sum(_z_over_y(Standing.of(encoding)) for encoding in unknown)
+        chance = float(1 / (1 + np.exp(-odds)))
+        for up, axis, sure in ((_ALONG_Z, "z", chance), (UP, "y", 1 - chance)):
+            if sure >= _SURE:
+                found = standing_along(up, f"{axis} is up by what would support it ({sure:.2f})")
+    return [KNOWN if known else found for _, known in objects]
 
 
-def _nearest_axis(up: Float64[np.ndarray, "3"]) -> tuple[Float64[np.ndarray, "3"], str]:
-    """The axis of the file that a direction means, where it means one: few files are aslant."""
-    axis = int(np.abs(up).argmax())
-    if abs(up[axis]) < _ALONG:
-        return up, "a direction aslant in its file"
-    sign = np.sign(up[axis])
-    return sign * np.eye(3)[axis], f"{'+' if sign > 0 else '−'}{'xyz'[axis]}"
+def _z_over_y(standing: Standing) -> float:
+    """How much more likely z is up than y, in nats; 0 if the axes of the surface lie otherwise."""
+    directions = _SIX @ standing.described.rotations[0].T
+    along = np.stack([directions @ _ALONG_Z, directions @ UP])
+    if along.max(axis=1).min() < _NEAR:
+        return 0.0
+    z, y = standing.log_support[along.argmax(axis=1)]
+    return float(np.clip(z - y, -20, 20))
