@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from viser import ClientHandle
 
+from geocaps.viewer.mode import EYE
 from geocaps.viewer.page import png_bytes
 from geocaps.viewer.server import Shared, Viewer
 
@@ -69,10 +70,14 @@ class WatchedViewer(Viewer):
 class Person:
     """Someone at one browser; ``server`` is the server's side of the page."""
 
-    def __init__(self, browser: Browser, viewer: Viewer) -> None:
+    def __init__(self, browser: Browser, viewer: Viewer, *, touch: bool = False) -> None:
         # Panels that glide into their place would be clicked on their way.
         self.context = browser.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, accept_downloads=True, reduced_motion="reduce"
+            viewport={"width": WIDTH, "height": HEIGHT},
+            accept_downloads=True,
+            reduced_motion="reduce",
+            has_touch=touch,
+            permissions=["clipboard-read", "clipboard-write"],
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT * 1000)
@@ -179,3 +184,43 @@ def changed(before: np.ndarray, after: np.ndarray) -> float:
     drawn = (before.min(axis=2) < 200) | (after.min(axis=2) < 200)
     differ = np.abs(before.astype(int) - after.astype(int)).max(axis=2) > 40
     return float((differ & drawn).sum() / max(drawn.sum(), 1))
+
+
+def motion(before, after):
+    """Root mean square motion of a cloud that was sent, in radii of the object."""
+    return float(np.sqrt(((after - before) ** 2).sum(axis=1).mean()))
+
+
+def first_camera(person):
+    """The camera as the browser has reported it, once it stands where the page puts it at first."""
+    camera, there = person.server.client.camera, threading.Event()
+    box = person.page.locator("canvas").first.bounding_box()
+
+    def check(_):
+        size = (camera.image_width, camera.image_height)
+        if np.allclose(camera.position, EYE, atol=1e-4) and size == (box["width"], box["height"]):
+            there.set()
+
+    camera.on_update(check)
+    check(camera)
+    assert there.wait(WAIT), f"the camera is at {camera.position}, {camera.image_width}x{camera.image_height}; {box}"
+    return camera
+
+
+def on_screen(point, camera, person):
+    """Where a point of the scene is in the window."""
+    w, x, y, z = camera.wxyz
+    rotation = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    right, down, ahead = rotation.T @ (point - camera.position)
+    box = person.page.locator("canvas").first.bounding_box()
+    focal = box["height"] / 2 / np.tan(camera.fov / 2)
+    return (
+        box["x"] + box["width"] / 2 + focal * right / ahead,
+        box["y"] + box["height"] / 2 + focal * down / ahead,
+    )

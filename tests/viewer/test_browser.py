@@ -5,54 +5,14 @@ import threading
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
 
-from geocaps import Index
+from geocaps.apps.drawing import label_colors
 from geocaps.io import load_points, save_points
-from geocaps.viewer.clouds import MAX_UPLOAD_BYTES, embedded_cloud
-from geocaps.viewer.mode import CANONICAL_AT, INPUT_AT
+from geocaps.viewer import cloud_modes
+from geocaps.viewer.clouds import MAX_UPLOAD_BYTES
+from geocaps.viewer.mode import CANONICAL_AT, INPUT_AT, lit
 from geocaps.viewer.page import export_page
-from geocaps.viewer.server import EYE, Shared
-from tests.viewer.browser import WAIT, Person, WatchedViewer, changed, hues, launch
-
-GREY = (153, 153, 153)  # of stray points
-
-
-@pytest.fixture(scope="module")
-def viewer(model, tmp_path_factory):
-    index = Index(tmp_path_factory.mktemp("index") / "shapes", model)
-    names = ["chair 1", "mug 1"]
-    index.add([embedded_cloud(name, 16).points for name in names], names=names)
-    viewer = WatchedViewer(Shared(model, {}, index))
-    yield viewer
-    viewer.stop()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def window(browser, viewer):
-    person = Person(browser, viewer)
-    yield person
-    person.context.close()
-
-
-@pytest.fixture
-def person(window, viewer):
-    """Someone who has just opened the page; the window is the same for all tests, opening one takes the longest."""
-    window.open(viewer)
-    return window
-
-
-def motion(before, after):
-    """Root mean square motion of a cloud that was sent, in radii of the object."""
-    return float(np.sqrt(((after - before) ** 2).sum(axis=1).mean()))
+from tests.viewer.browser import WAIT, Person, changed, first_camera, hues, motion, on_screen
 
 
 def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
@@ -60,9 +20,9 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
     state = person.wait(lambda state: "object_frame" not in state["shown"])
     assert state["object"] == "chair 1"
     assert state["parts_seen"] > 4
-    for cloud in ("/object/input/points", "/object/canonical/points"):
-        colors = {tuple(color) for color in person.sent(cloud, "colors").tolist()} - {GREY}
-        assert len(colors) == state["parts_seen"]
+    seen = person.server.object.picture
+    paint = label_colors(seen.labels, len(seen.surfaces))
+    np.testing.assert_allclose(person.sent("/object/input/points", "colors"), 255 * lit(paint, seen.normals), atol=0.51)
     given, canonical = person.sent("/object/input/points"), person.sent("/object/canonical/points")
     input_picture, canonical_picture = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(input_picture) >= 5
@@ -80,7 +40,8 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
 
     person.tick("part colours")
     person.wait(lambda state: "colors" not in state["shown"])
-    assert len(np.unique(person.sent("/object/input/points", "colors"), axis=0)) == 1
+    plain = person.sent("/object/input/points", "colors").astype(float)
+    assert np.ptp(plain / plain.max(axis=1, keepdims=True), axis=0).max() < 0.02, "one colour, lit"
     assert hues(person.look(INPUT_AT)) <= 2
     person.tick("part colours")
 
@@ -152,41 +113,6 @@ def test_a_clicked_part_shows_its_feature_and_folds(person):
     np.testing.assert_array_equal(person.sent(name, "vertices"), surface)
 
 
-def first_camera(person):
-    """The camera as the browser has reported it, once it stands where the page puts it at first."""
-    camera, there = person.server.client.camera, threading.Event()
-    box = person.page.locator("canvas").first.bounding_box()
-
-    def check(_):
-        size = (camera.image_width, camera.image_height)
-        if np.allclose(camera.position, EYE, atol=1e-4) and size == (box["width"], box["height"]):
-            there.set()
-
-    camera.on_update(check)
-    check(camera)
-    assert there.wait(WAIT), f"the camera is at {camera.position}, {camera.image_width}x{camera.image_height}; {box}"
-    return camera
-
-
-def on_screen(point, camera, person):
-    """Where a point of the scene is in the window."""
-    w, x, y, z = camera.wxyz
-    rotation = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-    right, down, ahead = rotation.T @ (point - camera.position)
-    box = person.page.locator("canvas").first.bounding_box()
-    focal = box["height"] / 2 / np.tan(camera.fov / 2)
-    return (
-        box["x"] + box["width"] / 2 + focal * right / ahead,
-        box["y"] + box["height"] / 2 + focal * down / ahead,
-    )
-
-
 def test_directions_of_the_objects_feature_move_what_it_decodes_to(person):
     person.unfold("The object's feature")
     person.enter("direction 1", 2)
@@ -198,16 +124,34 @@ def test_directions_of_the_objects_feature_move_what_it_decodes_to(person):
     assert changed(picture, person.look(INPUT_AT)) > 0.005
 
 
+def saved(person, button, folder):
+    """What a button hands to the browser."""
+    with person.page.expect_download() as download:
+        person.press(button)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
 def test_what_is_seen_is_saved(person, tmp_path):
-    saved = {}
-    for button, suffix in (("PNG picture", "png"), ("PLY points", "ply"), ("JSON data", "json")):
-        with person.page.expect_download() as download:
-            person.press(button)
-        saved[suffix] = tmp_path / download.value.suggested_filename
-        download.value.save_as(saved[suffix])
-    assert saved["png"].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert len(load_points(saved["ply"]).points) == 2048
-    assert json.loads(saved["json"].read_text())["name"] == "chair 1"
+    assert saved(person, "PNG picture", tmp_path).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(load_points(saved(person, "PLY points", tmp_path)).points) == 2048
+    record = json.loads(saved(person, "JSON data", tmp_path).read_text())
+    assert record["name"] == "chair 1"
+    np.testing.assert_array_equal(np.loadtxt(saved(person, "TXT pose (4 × 4)", tmp_path)), record["pose"]["matrix"])
+    person.press("Paint")
+    person.wait(lambda state: state["mode"] == "Paint")
+    person.press("TXT pose (4 × 4)")
+    person.wait_for_message("painting finds labels, not a pose")
+
+
+def test_what_gives_the_same_is_copied(person):
+    person.unfold("The same as a command, and in Python")
+    person.press("copy")
+    person.page.get_by_role("button", name="copied").wait_for()
+    copied = person.page.evaluate("navigator.clipboard.readText()")
+    assert copied == person.page.locator("#geocaps-code").text_content() == person.server.object.code()
+    assert "geocaps parts chair_1.ply --out parts.ply" in copied
 
 
 def test_two_clouds_are_aligned(person):
@@ -226,7 +170,6 @@ def test_two_clouds_are_aligned(person):
     assert found["residual"] < 0.2 * found["residual_before"]
     assert found["ways"] > 1
     assert person.page.get_by_text("residual after").is_visible()
-    assert "geocaps.align('table_2.ply', 'table_2.ply')" in person.server.code.content.replace("&#x27;", "'")
     still, moved = person.sent("/align/before_a"), person.sent("/align/after_a")
     before, after = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(before) >= 2, "orange and blue"
@@ -240,15 +183,6 @@ def test_two_clouds_are_aligned(person):
     for _ in range(found["ways"] - 1):
         person.press("Next way")
     person.wait(lambda state: state["alignment"]["way"] == 0)
-
-
-def test_an_index_is_searched(person):
-    person.press("Search")
-    person.wait(lambda state: state["mode"] == "Search")
-    person.press("Search for the object")
-    state = person.wait(lambda state: state["hits"] is not None)
-    assert state["hits"][0] == "chair 1"
-    assert hues(person.look()) >= 2
 
 
 def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, tmp_path):
@@ -286,11 +220,27 @@ def test_a_file_can_be_dropped(person):
     person.wait(lambda state: state["object"] == "dropped.xyz")
 
 
-def test_two_browsers_do_not_disturb_each_other(person, browser, viewer):
+def test_two_browsers_do_not_disturb_each_other(person, browser, viewer, monkeypatch):
+    """Also while one of them waits for a long answer, with a sign that it does."""
+    working, go_on, align = threading.Event(), threading.Event(), cloud_modes.align
+
+    def long_align(*args, **options):
+        working.set()
+        assert go_on.wait(WAIT)
+        return align(*args, **options)
+
+    monkeypatch.setattr(cloud_modes, "align", long_align)
+    sign = "#geocaps-busy"
     person.choose("object", "mug 2")
-    before = person.wait(lambda state: state["object"] == "mug 2")
+    person.wait(lambda state: state["object"] == "mug 2")
+    person.press("Align")
+    before = person.wait(lambda state: state["mode"] == "Align")
+    assert person.page.locator(sign).count() == 0, "nothing is being done"
     other = Person(browser, viewer)
     try:
+        person.press("Align A to B")
+        assert working.wait(WAIT)
+        person.page.locator(sign).wait_for()
         assert other.state["object"] == "chair 1"
         viewer.wait_for_pages(2)
         other.press("random rotation")
@@ -299,9 +249,15 @@ def test_two_browsers_do_not_disturb_each_other(person, browser, viewer):
         other.wait(lambda state: state["object"] == "theirs.xyz")
         assert person.state == before
         assert {len(page.uploads) for page in viewer.pages.values()} == {0, 1}
+        go_on.set()
+        person.wait(lambda state: state["alignment"] is not None)
+        person.page.locator(sign).wait_for(state="detached")
+        assert other.state["alignment"] is None
     finally:
+        go_on.set()
         other.context.close()
     viewer.wait_for_pages(1)
+    person.press("Object")
     person.press("random rotation")
     person.wait(lambda state: state["angles"] != before["angles"])
 

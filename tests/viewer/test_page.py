@@ -78,7 +78,12 @@ def test_stray_points_are_grey(model, chair, tmp_path):
 def test_a_stray_point_cannot_be_clicked(session):
     picture = session.picture()
     away = np.array([[5.0, 5.0, 5.0]], dtype=np.float32)
-    strewn = replace(picture, points=np.concatenate([picture.points, away]), labels=np.append(picture.labels, -1))
+    strewn = replace(
+        picture,
+        points=np.concatenate([picture.points, away]),
+        normals=np.concatenate([picture.normals, away]),
+        labels=np.append(picture.labels, -1),
+    )
     assert strewn.part_under_ray(np.array([5.0, 5.0, 9.0]), np.array([0.0, 0.0, -1.0])) is None
 
 

@@ -13,6 +13,7 @@ from geocaps.errors import InvalidInputError
 from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
 from geocaps.viewer.object_mode import viewpoint_frames
 from geocaps.viewer.session import UPRIGHT, ObjectSession, Principal
+from geocaps.viewer.upright import AS_GIVEN, KNOWN, stances
 
 
 def test_the_canonical_view_stands_as_the_object_did_when_it_was_opened(session):
@@ -120,6 +121,7 @@ def test_a_click_means_the_nearest_part_on_its_way(session):
     picture = replace(
         session.picture(),
         points=np.array([[0.0, 0.0, 0.5], [0.0, 0.0, -0.5], [0.5, 0.0, 0.0]]),
+        normals=np.zeros((3, 3)),
         labels=np.array([2, 1, 0]),
         surfaces=surfaces,
         object_surfaces=surfaces,
@@ -197,3 +199,31 @@ def test_the_papers_model_that_scores_no_starts_can_be_watched(chair):
     assert steps[0].probability is None
     assert len(steps) == session.model.config.object.voting_steps + 1
     assert len(session.now.routing) == session.model.config.parts.iterations + 1
+
+
+# ── which way is up ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def along_z(points):
+    return np.stack([points[:, 0], -points[:, 2], points[:, 1]], axis=1)
+
+
+def test_a_file_along_z_is_shown_standing_and_says_why(model):
+    table = embedded_cloud("table 1", 16)
+    session = ObjectSession(model, shown_cloud("table.ply", along_z(table.points), 16), torch.Generator())
+    assert session.stance.how.startswith("z is up by what would support it")
+    session.turn_to((40.0, 10.0, 70.0))
+    local = (table.points - table.points.mean(axis=0)) / session.still.encoding.normalization.scale
+    seen = session.canonical_view(session.picture()).points
+    np.testing.assert_allclose(np.ptp(seen, axis=0), np.ptp(local, axis=0), atol=0.02)
+
+
+def test_what_is_known_stays_and_what_is_doubtful_is_not_turned(model, chair):
+    assert ObjectSession(model, chair, torch.Generator()).stance is KNOWN
+    doubtful = shown_cloud("chair.ply", along_z(chair.points), 16)
+    assert ObjectSession(model, doubtful, torch.Generator()).stance is AS_GIVEN
+    # One that tells speaks for the others.
+    sure = along_z(embedded_cloud("table 1", 16).points)
+    together = stances([(model.encode(one), False) for one in (doubtful.points, sure)])
+    assert [one.how[0] for one in together] == ["z", "z"]
+    assert stances([(untrained("paper").encode(chair.points), False)]) == [AS_GIVEN]

@@ -41,7 +41,7 @@ class Scene:
         if not len(points):
             return
         points = np.asarray(points, dtype=np.float64)
-        normals, spacing = _surface(points)
+        normals, spacing = surface(points)
         self._discs.append(_Discs(points, np.asarray(colors), normals, _DISC * spacing, size))
 
     def add_triangles(self, corners: Float[np.ndarray, "t 3 3"], colors: Float[np.ndarray, "t 3"]) -> None:
@@ -204,8 +204,8 @@ def _lit(normal: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], Fl
     return normal, np.where(unknown, 1.0, light)
 
 
-def _surface(points: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], float]:
-    """Normal of each point, and how far apart points are."""
+def surface(points: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], float]:
+    """Normal of each point (of either sign, zero where there is no surface), and how far apart points are."""
     count = min(_NEIGHBOURS, len(points))
     if count < 4:
         return np.zeros_like(points), np.inf  # the largest discs there are

@@ -18,6 +18,8 @@ def view(
     files: Annotated[tuple[str, ...], Positional, arg(metavar="FILES"), UNSET] = (),
     out: _Out = None,
     index: Annotated[Text, arg(metavar="FOLDER")] = None,
+    frames: Annotated[Text, arg(metavar="FOLDER")] = None,
+    poses: Annotated[Text, arg(metavar="POSES.jsonl")] = None,
     weights: _Weights = None,
     host: str = "127.0.0.1",
     port: Count = None,
@@ -25,7 +27,7 @@ def view(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Look at objects, their parts and poses in a web page, turn them, align two, search an index.
+    """Look at objects in a web page: turn them, align two, search an index, paint, track, take a scene apart.
 
     Only this machine can open the page unless --host says otherwise; it runs until Ctrl-C. With --out no server is
     started: one object is written as a single HTML file that needs no network and no geocaps.
@@ -36,6 +38,9 @@ def view(
         files: Clouds or meshes to choose from, beside the embedded objects.
         out: Write the first file (without files: an embedded chair) as one self-contained page, and stop.
         index: Folder of an index, made by geocaps index add, to search in.
+        frames: Frames (a folder of clouds, or an NPY or NPZ array) to follow the first of the files through; without
+            files, the first frames build the object up.
+        poses: Poses that geocaps track has written for these frames: they are shown instead of tracking again.
         weights: Checkpoint folder (default: the weights that ship with the package).
         host: Address to serve at; 0.0.0.0 lets other machines in.
         port: Port to serve at (default: 8080 or, if that is taken, any free one).
@@ -45,6 +50,8 @@ def view(
         raise UsageError(f"--out writes one object, and {len(files)} files were given: name one")
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {port}")
+    if poses is not None and frames is None:
+        raise UsageError("--poses says where an object is in some frames: name them with --frames")
     from geocaps.apps.encode import load
     from geocaps.viewer.clouds import EXAMPLE, by_name, embedded_cloud, file_cloud
 
@@ -66,6 +73,7 @@ def view(
     import rich
 
     from geocaps.viewer.server import Shared, Viewer, is_private
+    from geocaps.viewer.track_mode import ToTrack
 
     # viser says goodbye through rich's global console: not on standard output, which is for results.
     rich.reconfigure(stderr=True)
@@ -75,7 +83,8 @@ def view(
 
         found = Index(index, model)
         found.info()
-    viewer = Viewer(Shared(model, by_name(clouds), found), host, port)
+    followed = None if frames is None else ToTrack.of_files(frames, files[0] if files else None, poses)
+    viewer = Viewer(Shared(model, by_name(clouds), found, followed), host, port)
     try:
         show(json, {"url": viewer.url}, [f"the page is at {viewer.url}"])
         sys.stdout.flush()

@@ -13,22 +13,36 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.align import Alignment, Alternative, align
 from geocaps.apps.align.hypotheses import trimmed_rms
-from geocaps.apps.drawing import part_colors
+from geocaps.apps.clouds import Cloud
+from geocaps.apps.drawing import BLUE, ORANGE, STRAY_COLOR
 from geocaps.errors import InvalidInputError
+from geocaps.geometry.similarity import Similarity
+from geocaps.index.hits import FOUND
 from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, file_of, notice, table
+from geocaps.viewer.mode import (
+    ABOVE,
+    CANONICAL_AT,
+    INPUT_AT,
+    Mode,
+    file_of,
+    in_a_row,
+    matrix,
+    notice,
+    short,
+    table,
+    trouble,
+)
 from geocaps.viewer.session import pose_record
+from geocaps.viewer.upright import AS_GIVEN, Stance, stances
 
 if TYPE_CHECKING:
     from geocaps.index import Hit
     from geocaps.viewer.page import Page
 
 CURRENT = "the object, as it is turned"
-_A, _B = np.array([0.84, 0.37, 0.0]), np.array([0.0, 0.35, 0.7])
+_A, _B, _NOT_FOUND = (np.array(color) for color in (ORANGE, BLUE, STRAY_COLOR))
 _MOST_HITS = 6
 _NO_INDEX = "the page was started without an index: start it with  geocaps view --index FOLDER"
-_APART = 1.9  # between neighbours of the row, in radii of the query
-_ROW = 4.8  # width of the row, where one object alone has radius 1
 
 
 # ── two clouds before and after alignment, and the alternatives to click through ──────────────────────────────────────
@@ -102,6 +116,7 @@ class AlignMode(Mode):
     explained = "choose two clouds and press Align A to B. Left: as they came; right: A laid on B, which stays."
     nothing = "nothing was aligned yet: choose A and B and press  Align A to B"
     found: AlignedPair | None = None
+    stance = AS_GIVEN
     way = 0
 
     def __init__(self, page: Page) -> None:
@@ -121,7 +136,6 @@ class AlignMode(Mode):
         self.ways.on_update(page.guarded(self._way_chosen))
 
     def offer(self, names: tuple[str, ...]) -> None:
-        """Clouds that were opened meanwhile."""
         self.a.options = self.b.options = (CURRENT, *names)
 
     def _cloud(self, name: str) -> ShownCloud:
@@ -131,6 +145,7 @@ class AlignMode(Mode):
         self.page.say("aligning")
         a, b = self._cloud(self.a.value), self._cloud(self.b.value)
         self.found = AlignedPair(a, b, align(a.points, b.points, scale=bool(self.scale.value)))
+        self.stance = self.page.stance_of_object() if self.b.value == CURRENT else self.page.stance(b)
         self.way = 0
         names = tuple(f"{number}: confidence {one.confidence:.2f}" for number, one in enumerate(self.found.ways, 1))
         self.page.put(self.ways, names[0], names)
@@ -156,7 +171,7 @@ class AlignMode(Mode):
             return
         with self.page.client.atomic():
             for name, way, at in (("before", None, INPUT_AT), ("after", self.way, CANONICAL_AT)):
-                a, b = self.found.drawn(way)
+                a, b = (points @ self.stance.rotation.T for points in self.found.drawn(way))
                 self.canvas.points(f"/align/{name}_a", a, _A, at)
                 self.canvas.points(f"/align/{name}_b", b, _B, at)
                 self.canvas.label(f"/align/{name}_label", name, at + ABOVE)
@@ -168,8 +183,10 @@ class AlignMode(Mode):
                 ("confidence", f"{chosen.confidence:.2f}"),
                 ("overlap", "A {:.0%}, B {:.0%}".format(*self.found.found.overlap)),
                 ("scale", f"{chosen.scale:.4g}"),
+                ("shown upright", self.stance.how),
+                ("A lies on B by", "x_B = scale · R · x_A + t:"),
             ]
-        )
+        ) + matrix(chosen.pose)
 
     def state(self) -> dict[str, Any]:
         if self.found is None:
@@ -192,10 +209,13 @@ class AlignMode(Mode):
     def record(self) -> dict[str, Any]:
         return self.result().record(self.way)
 
+    def pose(self) -> Similarity:
+        return self.result().ways[self.way].pose
+
     def code(self) -> str:
         if self.found is None:
             return self.nothing
-        (a, first), (b, second) = file_of(self.found.a.name), file_of(self.found.b.name)
+        (a, first), (b, second) = file_of(self.found.a), file_of(self.found.b)
         scale = bool(self.scale.value)
         return (
             f"{first}{second}geocaps align {shlex.quote(a)} {shlex.quote(b)}{' --scale' if scale else ''}\n\n"
@@ -209,15 +229,22 @@ class AlignMode(Mode):
 
 @dataclass(frozen=True)
 class Found:
-    """A query and its hits, nearest first."""
+    """A query and its hits, best first."""
 
     query: ShownCloud
     hits: tuple[Hit, ...]
+    verdict: str
+    explained: bool  # whether the first hit is what the query shows; if not, none of them is
+    stance: Stance  # of the query
 
     @property
     def size(self) -> float:
         """Radius of the query in the row."""
-        return min(1.0, _ROW / (_APART * (len(self.hits) + 1)))
+        return in_a_row(len(self.hits) + 1)[0]
+
+    def places(self) -> list[Float[np.ndarray, "3"]]:
+        """Where each cloud of the row stands."""
+        return in_a_row(len(self.hits) + 1)[1]
 
     def _clouds(self) -> list[Float[np.ndarray, "_ 3"]]:
         """The query and each hit laid on it, in the query's coordinates."""
@@ -225,35 +252,39 @@ class Found:
 
     def row(self) -> list[Float[np.ndarray, "_ 3"]]:
         """The query and each hit in the query's pose, each about its own origin, and small enough for the page."""
-        return [(points - self.query.center) / self.query.radius * self.size for points in self._clouds()]
-
-    def places(self) -> list[Float[np.ndarray, "3"]]:
-        """Where each cloud of the row stands: side by side, about the middle."""
-        middle = len(self.hits) / 2
-        return [np.array([(k - middle) * _APART * self.size, 0.0, 0.0]) for k in range(len(self.hits) + 1)]
+        unit = self.size / self.query.radius
+        return [(points - self.query.center) @ self.stance.rotation.T * unit for points in self._clouds()]
 
     def joined(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
-        """The whole row in the query's units, and the number of the cloud that each point is of (0: the query)."""
-        unit = self.query.radius / self.size
-        placed = [points + unit * at for points, at in zip(self._clouds(), self.places(), strict=True)]
-        return np.concatenate(placed), np.repeat(np.arange(len(placed)), [len(points) for points in placed])
+        """The query (label 0) and each hit laid on it (its place), in the query's coordinates."""
+        clouds = self._clouds()
+        return np.concatenate(clouds), np.repeat(np.arange(len(clouds)), [len(points) for points in clouds])
 
     def record(self) -> dict[str, Any]:
         told = ("name", "class_name", "similarity", "confidence", "overlap", "error")
         hits = [
-            {**{name: getattr(hit, name) for name in told}, **pose_record(hit.pose), "scale": hit.scale}
+            {
+                **{name: getattr(hit, name) for name in told},
+                **pose_record(hit.pose),
+                "scale": hit.scale,
+                "T_object_scan": hit.T_object_scan.matrix().tolist(),
+            }
             for hit in self.hits
         ]
-        return {"query": self.query.name, "hits": hits}
+        return {"query": self.query.name, "found": self.explained, "verdict": self.verdict, "hits": hits}
 
 
 class SearchMode(Mode):
     """The object, in its current rotation, is the query. The command line chooses the index, not the page."""
 
     group = "/search"
-    explained = "press the button. The objects of the index that are most like this one appear beside it, in its pose."
+    explained = (
+        "open or drop a scan, also a partial one, or press the button. Objects of the index appear with the scan "
+        "(orange) laid over them: blue if they explain it, grey if they do not."
+    )
     nothing = "nothing was searched yet: press  Search for the object"
     found: Found | None = None
+    hit = 0
 
     def __init__(self, page: Page) -> None:
         super().__init__(page)
@@ -261,45 +292,86 @@ class SearchMode(Mode):
         with gui.add_folder("Search an index", visible=False) as self.panel:
             index = page.shared.index
             gui.add_html(notice(_NO_INDEX if index is None else f"{len(index):,} objects in {index.path}"))
-            self.count = gui.add_slider("hits", 1, _MOST_HITS, 1, 4)
+            self.count = gui.add_slider("hits", 1, _MOST_HITS, 1, 3)
             self.start = gui.add_button("Search for the object")
+            self.verdict = gui.add_html("")
+            self.hits = gui.add_dropdown("hit", ("1",), visible=False)
             self.results = gui.add_html("")
         self.start.on_click(page.guarded(self._search))
+        self.hits.on_update(page.guarded(self._hit_chosen))
+
+    def opened(self) -> None:
+        """A scan that is dropped here is looked for at once."""
+        if self.page.shared.index is not None:
+            self._search()
 
     def _search(self) -> None:
         if self.page.shared.index is None:
             raise InvalidInputError(_NO_INDEX)
         query = self.page.object.session.now.shown()
         self.page.say("searching")
-        result = self.page.shared.index.search(query.points, k=int(self.count.value))
-        self.found = Found(query, tuple(result))
-        self.page.say(result.verdict)
+        result = self.page.shared.index.search(Cloud(query.points, query.name), k=int(self.count.value))
+        verdict = f"{result[0].name} explains {query.name}" if result.found else result.verdict
+        self.found = Found(query, tuple(result), verdict, result.found, self._stance(result))
+        self.hit = 0
+        names = tuple(f"{place}: {hit.name}" for place, hit in enumerate(result, 1))
+        if names:
+            self.page.put(self.hits, names[0], names)
+        self.hits.visible = len(names) > 1
+        self.page.say(f"{query.name}: looked for among {len(self.page.shared.index):,} objects")
+        self.draw()
+
+    def _stance(self, result: Any) -> Stance:
+        """Of the object that was found, which is whole: a scan of a part of it says little about up."""
+        if not result.found:
+            return self.page.stance_of_object()
+        (stance,) = stances([(self.page.shared.model.encode(result[0].points), False)])
+        return Stance(stance.rotation @ result[0].pose.rotation.T, f"the object that was found: {stance.how}")
+
+    def _hit_chosen(self) -> None:
+        self.hit = int(self.hits.value.split(":")[0]) - 1
         self.draw()
 
     def draw(self) -> None:
         if self.found is None:
             return
         found = self.found
-        names = ["query", *(hit.name for hit in found.hits)]
-        paint = part_colors(_MOST_HITS + 1)
+        names = [found.query.name, *(hit.name for hit in found.hits)]
         with self.page.client.atomic():
             for number, (points, at) in enumerate(zip(found.row(), found.places(), strict=True)):
-                self.canvas.points(f"/search/cloud{number}", points, paint[number], at)
-                if number:  # the query once more, where it lies on the hit
-                    self.canvas.points(f"/search/over{number}", found.row()[0], paint[0], at)
-                self.canvas.label(f"/search/label{number}", _short(names[number], len(names)), at + ABOVE * found.size)
+                if number:
+                    sure = (found.hits[number - 1].confidence or 0) >= FOUND
+                    self.canvas.points(f"/search/cloud{number}", points, _B if sure else _NOT_FOUND, at)
+                self.canvas.points(f"/search/over{number}", found.row()[0], _A, at)
+                title = f"{number}. {names[number]}" if number else f"{names[0]} (looked for)"
+                self.canvas.label(f"/search/label{number}", short(title, len(names)), at + ABOVE * found.size)
             for number in range(len(names), _MOST_HITS + 1):
-                self.canvas.remove(f"/search/cloud{number}")
-                self.canvas.remove(f"/search/over{number}")
-                self.canvas.remove(f"/search/label{number}")
-        rows = []
-        for place, hit in enumerate(found.hits, start=1):
-            sure = "" if hit.confidence is None else f"confidence {hit.confidence:.2f}, "
-            rows.append((f"{place}. {hit.name}", f"{sure}alike {hit.similarity:.2f}"))
-        self.results.content = table(rows)
+                for what in ("cloud", "over", "label"):
+                    self.canvas.remove(f"/search/{what}{number}")
+        self.verdict.content = (notice if found.explained else trouble)(found.verdict)
+        if not found.hits:
+            self.results.content = ""
+            return
+        hit = found.hits[self.hit]
+        rows = [("alike", f"{hit.similarity:.2f}"), ("shown upright", found.stance.how)]
+        if hit.confidence is not None and hit.overlap is not None and hit.error is not None:
+            rows[:0] = [
+                ("confidence", f"{hit.confidence:.2f}"),
+                ("overlap", f"{hit.overlap[0]:.0%} of the scan, {hit.overlap[1]:.0%} of the object"),
+                ("residual", f"{hit.error:.4g} (units of the scan)"),
+            ]
+        rows.append(("it lies on the scan by", "x_scan = scale · R · x_object + t:"))
+        self.results.content = table([("hit", names[self.hit + 1]), *rows]) + matrix(hit.pose)
 
     def state(self) -> dict[str, Any]:
-        return {"hits": None if self.found is None else [hit.name for hit in self.found.hits]}
+        if self.found is None:
+            return {"hits": None}
+        return {
+            "hits": [hit.name for hit in self.found.hits],
+            "hit": self.hit,
+            "found": self.found.explained,
+            "searched": self.found.query.name,
+        }
 
     def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
         return self.result().joined()
@@ -307,22 +379,24 @@ class SearchMode(Mode):
     def record(self) -> dict[str, Any]:
         return self.result().record()
 
+    def pose(self) -> Similarity:
+        """``T_query_hit``."""
+        hits = self.result().hits
+        if not hits:
+            raise InvalidInputError("there is no hit, so there is no pose")
+        return hits[self.hit].pose
+
     def code(self) -> str:
         if self.found is None or self.page.shared.index is None:
             return self.nothing
-        (file, remark), index = file_of(self.found.query.name), str(self.page.shared.index.path)
+        (file, remark), index = file_of(self.found.query), str(self.page.shared.index.path)
         return (
-            f"{remark}geocaps index search {shlex.quote(index)} {shlex.quote(file)} --k {len(self.found.hits)}\n\n"
-            f"import geocaps\nhits = geocaps.Index({index!r}).search({file!r}, k={len(self.found.hits)})\nprint(hits)"
+            f"{remark}geocaps index search {shlex.quote(index)} {shlex.quote(file)} --k {int(self.count.value)}\n\n"
+            f"import geocaps\nhits = geocaps.Index({index!r}).search({file!r}, k={int(self.count.value)})\n"
+            "print(hits)\nprint(hits[0].matrix, hits[0].confidence, hits[0].overlap)"
         )
 
 
 def _another(names: tuple[str, ...], first: str) -> str:
     """A second cloud to begin with: the next of the list, which is of the same kind where there is one."""
     return names[(names.index(first) + 1) % len(names)]
-
-
-def _short(name: str, clouds: int) -> str:
-    """What fits above one of several clouds: the end of a name says most."""
-    room = 84 // clouds
-    return name if len(name) <= room else "…" + name[1 - room :]

@@ -16,30 +16,44 @@ from jaxtyping import Float, Float64
 
 from geocaps import datasets
 from geocaps.apps.clouds import as_cloud
+from geocaps.apps.rendering import surface
 from geocaps.data import PointDataset
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError, NotFiniteError
-from geocaps.geometry.sampling import thinned
+from geocaps.geometry.sampling import evenly, thinned
 from geocaps.io import SUFFIXES, load_points
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
 MAX_UPLOAD_POINTS = 2_000_000
-SHOWN_POINTS = 4096  # of a cloud that are kept: enough to look at, few enough to encode while a slider moves
+SHOWN_POINTS = 4096  # of a cloud that are shown: enough to look at, few enough to encode while a slider moves
+SCAN_POINTS = 200_000  # of a cloud that are kept, for what needs all of a scan
 EXAMPLE = "chair 1"  # the embedded object that is shown when nothing is asked for
 SHAPES_SHOWN = 3  # objects of each procedural class in the list
 
 
 @dataclass(frozen=True)
 class ShownCloud:
-    """A cloud in the user's coordinates, thinned to what the page keeps; ``total`` points were there."""
+    """A cloud in the user's coordinates, thinned to what the page shows; ``total`` points were there."""
 
     name: str
     points: Float[np.ndarray, "n 3"]
     total: int
     dropped: int = 0  # points that were NaN or infinite, and are left out
+    dense: Float[np.ndarray, "m 3"] | None = None  # more of its points, if there are more than are shown
+    path: str | None = None  # of its file, as the command line named it
+    upright: bool = False  # whether it is known to stand along y
 
     @cached_property
     def exact(self) -> Float64[np.ndarray, "n 3"]:
         return self.points.astype(np.float64)
+
+    @property
+    def scan(self) -> Float[np.ndarray, "m 3"]:
+        """As many of its points as the page keeps."""
+        return self.points if self.dense is None else self.dense
+
+    @cached_property
+    def normals(self) -> Float64[np.ndarray, "n 3"]:
+        return surface(self.exact)[0]
 
     @cached_property
     def center(self) -> Float64[np.ndarray, "3"]:
@@ -53,14 +67,18 @@ class ShownCloud:
 def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
     """A checked cloud, thinned evenly in an order of its own, so that a rotated copy keeps the same points."""
     checked = as_cloud(points, minimum, name).points
-    few = len(checked) <= SHOWN_POINTS
-    return ShownCloud(name, checked if few else checked[np.sort(thinned(checked, SHOWN_POINTS))], len(checked))
+    total = len(checked)
+    if total <= SHOWN_POINTS:
+        return ShownCloud(name, checked, total)
+    shown = checked[np.sort(thinned(checked, SHOWN_POINTS))]
+    return ShownCloud(name, shown, total, dense=checked[evenly(min(total, SCAN_POINTS), total)])
 
 
 def file_cloud(path: str | os.PathLike[str], minimum: int, *, drop_invalid: bool = False) -> ShownCloud:
     """A file of this machine, named by the person who started the page."""
     loaded = load_points(path, drop_invalid=drop_invalid)
-    return replace(shown_cloud(Path(path).name, loaded.points, minimum), dropped=loaded.dropped)
+    cloud = shown_cloud(Path(path).name, loaded.points, minimum)
+    return replace(cloud, dropped=loaded.dropped, path=os.fspath(path))
 
 
 def by_name(clouds: Sequence[ShownCloud]) -> dict[str, ShownCloud]:
@@ -118,7 +136,7 @@ def embedded_cloud(name: str, minimum: int) -> ShownCloud:
     if found is None:
         raise InvalidInputError(f"there is no embedded object {name!r}: choose one of the list")
     dataset, index = found
-    return shown_cloud(name, dataset.points(index).numpy(), minimum)
+    return replace(shown_cloud(name, dataset.points(index).numpy(), minimum), upright=True)
 
 
 @lru_cache(maxsize=1)

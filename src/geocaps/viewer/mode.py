@@ -15,9 +15,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from geocaps.apps.drawing import label_colors, part_colors
+from geocaps.apps.rendering import surface
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
 from geocaps.io import SUFFIXES
+from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.session import Picture
 
 if TYPE_CHECKING:
@@ -28,9 +31,13 @@ if TYPE_CHECKING:
 INPUT_AT = np.array([-1.2, 0.0, 0.0])
 CANONICAL_AT = np.array([1.2, 0.0, 0.0])
 ABOVE = np.array([0.0, 1.15, 0.0])  # from the centre of an object to its title
+EYE = np.array([0.0, 1.0, 2.9])  # where the camera is at first
 _NEUTRAL = np.array([0.27, 0.47, 0.67])
 _POINT = 0.018
-_BOX = "margin:0 .6em .6em;padding:.45em .6em;border-radius:4px;font-size:.85em;line-height:1.45;"
+_ROW, _APART = 4.8, 1.9  # width of a row of objects, and between neighbours, where one object alone has radius 1
+_LIGHT = np.array([-0.40, 0.75, 0.53])
+_AMBIENT, _DIFFUSE = 0.62, 0.46
+BOX = "margin:0 .6em .6em;padding:.45em .6em;border-radius:4px;font-size:.85em;line-height:1.45;"
 
 
 class Mode(ABC):
@@ -50,11 +57,25 @@ class Mode(ABC):
             raise InvalidInputError(self.nothing)
         return self.found
 
+    def offer(self, names: tuple[str, ...]) -> None:  # noqa: B027 - most modes offer no clouds of their own
+        """Clouds that were opened meanwhile."""
+
+    def opened(self) -> None:  # noqa: B027
+        """A cloud was opened while this mode is the active one."""
+
+    def clicked(self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]) -> None:  # noqa: B027
+        """The scene was clicked or touched, along a ray."""
+
+    def left(self) -> None:  # noqa: B027
+        """The page is gone, or another mode is shown: what runs by itself ends."""
+
     def show(self, visible: bool) -> None:
         self.panel.visible = visible
         self.canvas.group(self.group, visible)
         if visible:
             self.draw()
+        else:
+            self.left()
 
     @abstractmethod
     def draw(self) -> None: ...
@@ -70,6 +91,10 @@ class Mode(ABC):
     @abstractmethod
     def record(self) -> dict[str, Any]:
         """Data to save as JSON."""
+
+    @abstractmethod
+    def pose(self) -> Similarity:
+        """The pose to save as a 4 × 4 matrix."""
 
     @abstractmethod
     def code(self) -> str:
@@ -99,10 +124,21 @@ class Canvas:
         self._put(name, partial(self._scene.add_frame, show_axes=False), visible=visible)
 
     def points(
-        self, name: str, points: Float[np.ndarray, "n 3"], colors: np.ndarray, at: np.ndarray, visible: bool = True
+        self,
+        name: str,
+        points: Float[np.ndarray, "n 3"],
+        colors: np.ndarray,
+        at: np.ndarray,
+        visible: bool = True,
+        normals: Float[np.ndarray, "n 3"] | None = None,
+        size: float = 1.0,
     ) -> None:
-        make = partial(self._scene.add_point_cloud, point_size=_POINT, point_shape="circle", precision="float32")
-        paint = np.broadcast_to(np.rint(np.asarray(colors) * 255).astype(np.uint8), points.shape)
+        """A cloud, lit; its normals are found unless they are known. ``size``: of a point, beside the usual one."""
+        make = partial(self._scene.add_point_cloud, point_size=size * _POINT, point_shape="circle", precision="float32")
+        paint = np.broadcast_to(np.asarray(colors), points.shape)
+        if visible:
+            paint = lit(paint, surface(points)[0] if normals is None else normals)
+        paint = np.rint(paint * 255).astype(np.uint8)
         self._put(name, make, points=points.astype(np.float32), colors=paint, position=at, visible=visible)
 
     def axes(self, name: str, poses: Pose, at: np.ndarray, size: float, visible: bool) -> None:
@@ -126,7 +162,7 @@ class Canvas:
         """One picture, with the layers that are switched on."""
         colors = part_colors(len(picture.surfaces))
         paint = label_colors(picture.labels, len(colors)) if shown["colors"] else _NEUTRAL
-        self.points(f"{group}/points", picture.points, paint, at, shown["points"])
+        self.points(f"{group}/points", picture.points, paint, at, shown["points"], picture.normals)
         per_part = np.repeat(colors, picture.surfaces.shape[1], axis=0)
         for layer, surfaces in (("from_parts", picture.surfaces), ("from_object", picture.object_surfaces)):
             self.points(f"{group}/{layer}", surfaces.reshape(-1, 3), per_part, at, shown[layer])
@@ -141,6 +177,26 @@ class Canvas:
         self.axes(f"{group}/object_frame", picture.object_pose[None], at, 0.6, shown["object_frame"])
 
 
+def lit(colors: Float[np.ndarray, "n 3"], normals: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """Colours of points in a light from above; what has no normal faces it. Both sides of a surface are lit."""
+    facing = normals * np.where(normals @ EYE < 0, -1.0, 1.0)[:, None]
+    light = _AMBIENT + _DIFFUSE * np.maximum(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)
+    light = np.where((normals != 0).any(axis=1), light, 1.0)
+    return (colors * light[:, None]).clip(0, 1)
+
+
+def in_a_row(count: int) -> tuple[float, list[Float[np.ndarray, "3"]]]:
+    """The radius of each of some objects side by side, and where they stand, about the middle."""
+    size = min(1.0, _ROW / (_APART * count))
+    return size, [np.array([(k - (count - 1) / 2) * _APART * size, 0.0, 0.0]) for k in range(count)]
+
+
+def short(name: str, clouds: int) -> str:
+    """What fits above one of several clouds: the end of a name says most."""
+    room = 84 // clouds
+    return name if len(name) <= room else "…" + name[1 - room :]
+
+
 # ── HTML: whatever came from outside is escaped, as a file's name is text and never markup ────────────────────────────
 
 # A browser's own file input takes drops; viser hides it behind a button, so the drop is handed on to it.
@@ -148,43 +204,55 @@ DROP_ZONE = (
     '<div id="geocaps-drop" ondragover="event.preventDefault()" '
     "ondrop=\"event.preventDefault();const i=document.querySelector('input[type=file]');"
     "i.files=event.dataTransfer.files;i.dispatchEvent(new Event('change',{bubbles:true}))\" "
-    f'style="{_BOX}border:1px dashed #888;text-align:center;color:#888">or drop a file here</div>'
+    f'style="{BOX}border:1px dashed #888;text-align:center;color:#888">or drop a file here</div>'
 )
 
 
 def notice(text: str) -> str:
-    return f'<div id="geocaps-message" style="{_BOX}background:#8881">{escape(text)}</div>'
+    return f'<div id="geocaps-message" style="{BOX}background:#8881">{escape(text)}</div>'
 
 
 def trouble(text: str) -> str:
-    return f'<div id="geocaps-message" role="alert" style="{_BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
+    return f'<div id="geocaps-message" role="alert" style="{BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
 
 
 def mode_notice(name: str, explained: str) -> str:
     """The active mode, marked, and what to do in it."""
     return (
-        f'<div id="geocaps-mode" style="{_BOX}border-left:4px solid #2b6cb0;background:#2b6cb018">'
+        f'<div id="geocaps-mode" style="{BOX}border-left:4px solid #2b6cb0;background:#2b6cb018">'
         f"<b>{escape(name)}</b>: {escape(explained)}</div>"
     )
 
 
+def matrix(pose: Similarity) -> str:
+    """A pose as it is read: four rows."""
+    rows = "\n".join(" ".join(f"{value:9.4f}" for value in row) for row in pose.matrix())
+    return f'<pre class="geocaps-pose" style="{BOX}margin-top:0">{rows}</pre>'
+
+
 BUSY = (
-    f'<div id="geocaps-busy" role="status" style="{_BOX}background:#d6901f33">'
+    f'<div id="geocaps-busy" role="status" style="{BOX}background:#d6901f33">'
     '<progress style="width:6em;vertical-align:middle"></progress> working …</div>'
 )
 
 
 def code_panel(code: str) -> str:
     """Text to read, and a button that copies it."""
-    copy = "navigator.clipboard.writeText(this.parentElement.querySelector('pre').textContent)"
+    # Browsers have no clipboard for pages of other machines that come without TLS: there the old way.
+    copy = (
+        "const t=this.parentElement.querySelector('pre');"
+        "navigator.clipboard?navigator.clipboard.writeText(t.textContent):"
+        "(getSelection().selectAllChildren(t),document.execCommand('copy'));this.textContent='copied'"
+    )
     return (
-        f'<div style="{_BOX}"><button onclick="{copy}">copy</button>'
+        f'<div style="{BOX}"><button id="geocaps-copy" onclick="{copy}">copy</button>'
         f'<pre id="geocaps-code" style="white-space:pre-wrap;user-select:text">{escape(code)}</pre></div>'
     )
 
 
-def file_of(name: str) -> tuple[str, str]:
-    """The file of a cloud by its name, and a remark where there is none yet."""
+def file_of(cloud: ShownCloud) -> tuple[str, str]:
+    """The file of a cloud, and a remark where there is none yet."""
+    name = cloud.path or cloud.name
     if Path(name).suffix.lower() in SUFFIXES:
         return name, ""
     file = f"{re.sub(r'[^a-zA-Z0-9]+', '_', name).strip('_')}.ply"
@@ -196,7 +264,7 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
         f'<tr><td style="color:#888;padding-right:.8em">{escape(what)}</td><td>{escape(value)}</td></tr>'
         for what, value in rows
     )
-    return f'<table style="{_BOX}border-spacing:0">{cells}</table>'
+    return f'<table style="{BOX}border-spacing:0">{cells}</table>'
 
 
 def bars(values: Sequence[float], part: int) -> str:
@@ -215,13 +283,13 @@ def bars(values: Sequence[float], part: int) -> str:
             f'background:{color}"></span></span>'
             f'<span style="width:4.2em;text-align:right">{value:+.3f}</span></div>'
         )
-    return f'<div style="{_BOX}">{"".join(lines)}</div>'
+    return f'<div style="{BOX}">{"".join(lines)}</div>'
 
 
 def state_panel(values: Mapping[str, Any]) -> str:
     """The page's own state, for the curious and for tests."""
     text = escape(json.dumps(values, ensure_ascii=False))
-    return f'<pre id="geocaps-state" style="{_BOX}white-space:pre-wrap;word-break:break-all">{text}</pre>'
+    return f'<pre id="geocaps-state" style="{BOX}white-space:pre-wrap;word-break:break-all">{text}</pre>'
 
 
 def css_color(rgb: np.ndarray) -> str:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 
 from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
 from geocaps.viewer.clouds import ShownCloud
 from geocaps.viewer.mode import ABOVE, CANONICAL_AT, INPUT_AT, Mode, bars, file_of, table
 from geocaps.viewer.session import DIRECTIONS, UPRIGHT, Angles, ObjectSession, Picture, VotingStep
@@ -111,12 +112,11 @@ class ObjectMode(Mode):
         self._put_all(self.angles, angles)
         self.draw()
 
-    def clicked(self, origin: Any, direction: Any) -> None:
+    def clicked(self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]) -> None:
         """The nearest part under the pointer, in either picture."""
-        start, way = np.asarray(origin, dtype=np.float64), np.asarray(direction, dtype=np.float64)
         hits = [
-            self.picture.part_under_ray(start - INPUT_AT, way),
-            self.session.canonical_view(self.picture).part_under_ray(start - CANONICAL_AT, way),
+            self.picture.part_under_ray(origin - INPUT_AT, direction),
+            self.session.canonical_view(self.picture).part_under_ray(origin - CANONICAL_AT, direction),
         ]
         found = [hit for hit in hits if hit is not None]
         if found:
@@ -184,6 +184,7 @@ class ObjectMode(Mode):
                 ("canonical view moved by", f"{100 * session.canonical_motion:.2f} % of the radius"),
                 ("confidence of the viewpoint", f"{float(session.now.encoding.confidence):.2f}"),
                 ("found in", f"{session.now.milliseconds:.0f} ms"),
+                ("shown upright", session.stance.how),
             ]
         )
 
@@ -213,6 +214,7 @@ class ObjectMode(Mode):
         return {
             "object": session.still.cloud.name,
             "angles": list(session.now.angles),
+            "upright": session.stance.how,
             "rotation_error_degrees": round(session.rotation_error, 4),
             "canonical_motion": round(session.canonical_motion, 5),
             "milliseconds": round(session.now.milliseconds, 1),
@@ -234,8 +236,11 @@ class ObjectMode(Mode):
     def record(self) -> dict[str, Any]:
         return self.session.now.record()
 
+    def pose(self) -> Similarity:
+        return self.session.now.encoding.pose
+
     def code(self) -> str:
-        file, remark = file_of(self.session.still.cloud.name)
+        file, remark = file_of(self.session.now.shown())
         return (
             f"{remark}geocaps parts {shlex.quote(file)} --out parts.ply\n\n"
             f"import geocaps\ncapsule = geocaps.load().encode({file!r})\n"

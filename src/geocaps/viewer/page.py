@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,7 @@ from geocaps.apps.drawing import STRAY_COLOR, label_colors, part_colors
 from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.se3 import Pose
+from geocaps.geometry.similarity import Similarity
 from geocaps.io import SUFFIXES, save_points
 from geocaps.io.save import check_target, write_whole
 from geocaps.viewer.cloud_modes import AlignMode, SearchMode
@@ -41,13 +43,19 @@ from geocaps.viewer.mode import (
     trouble,
 )
 from geocaps.viewer.object_mode import ObjectMode
+from geocaps.viewer.paint_mode import PaintMode
+from geocaps.viewer.scene_mode import SceneMode
 from geocaps.viewer.session import ObjectSession, pose_record
+from geocaps.viewer.track_mode import TrackMode
+from geocaps.viewer.upright import KNOWN, Stance, stances
 
 if TYPE_CHECKING:
     from viser import ClientHandle
 
     from geocaps.viewer.server import Shared
 
+MODES = ("Object", "Align", "Search", "Paint", "Track", "Scene")
+_ACTIVE = "▸ "  # marks the button of the mode that is shown
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
 _MOMENT = 0.3  # seconds that nobody notices
@@ -62,6 +70,7 @@ class Page:
         self.client, self.shared = client, shared
         self.lock = threading.RLock()
         self.uploads: dict[str, ShownCloud] = {}
+        self._stances: dict[str, tuple[ShownCloud, Stance]] = {}
         self.revision = 0
         self._setting = False
         gui = client.gui
@@ -71,17 +80,19 @@ class Page:
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
         self.message = gui.add_html(notice("loading"))
         self.busy = gui.add_html(BUSY, visible=False)
-        self.mode_buttons = gui.add_button_group("mode", ("Object", "Align", "Search"))
+        # Two rows: six buttons do not fit side by side.
+        self.mode_buttons = [gui.add_button_group("mode", MODES[:3]), gui.add_button_group("", MODES[3:])]
         self.explained = gui.add_html("")
         first = shared.cloud(shared.first)
         self.object = ObjectMode(self, first, torch.Generator().manual_seed(seed))
-        self.align = AlignMode(self)
-        self.modes: dict[str, Mode] = {"Object": self.object, "Align": self.align, "Search": SearchMode(self)}
+        others = AlignMode(self), SearchMode(self), PaintMode(self), TrackMode(self), SceneMode(self)
+        self.modes: dict[str, Mode] = dict(zip(MODES, (self.object, *others), strict=True))
         with gui.add_folder("Save what is seen"):
             for label, work in (
                 ("PNG picture", self._save_png),
                 ("PLY points", lambda: self._download("ply", ply_bytes(*self.modes[self.mode].cloud()))),
                 ("JSON data", lambda: self._download("json", json_bytes(self.modes[self.mode].record()))),
+                ("TXT pose (4 × 4)", lambda: self._download("txt", matrix_bytes(self.modes[self.mode].pose()))),
             ):
                 gui.add_button(label).on_click(self.guarded(work))
         with gui.add_folder("The same as a command, and in Python", expand_by_default=False):
@@ -90,7 +101,8 @@ class Page:
             self.state = gui.add_html(state_panel({}))
         self.upload.on_upload(self.guarded(self._uploaded))
         self.choice.on_update(self.guarded(self._chosen))
-        self.mode_buttons.on_click(self.guarded(lambda: self._switch(self.mode_buttons.value)))
+        for row in self.mode_buttons:
+            row.on_click(self.guarded(partial(self._mode_pressed, row)))
         client.scene.on_click()(self._clicked)
         with self.lock:
             self._switch("Object")
@@ -149,10 +161,16 @@ class Page:
         cloud = uploaded_cloud(file.name, file.content, self.shared.minimum)
         self.object.open(cloud)
         self.uploads[cloud.name] = cloud
-        names = (*self.uploads, *(name for name in self.shared.names if name not in self.uploads))
-        self.put(self.choice, cloud.name, names)
-        self.align.offer(names)
+        self.put(self.choice, cloud.name, self.names)
+        for mode in self.modes.values():
+            mode.offer(self.names)
         self._say_opened(cloud)
+        self.modes[self.mode].opened()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What can be chosen here: files that were opened first."""
+        return (*self.uploads, *(name for name in self.shared.names if name not in self.uploads))
 
     def cloud(self, name: str) -> ShownCloud:
         return self.uploads[name] if name in self.uploads else self.shared.cloud(name)
@@ -162,16 +180,42 @@ class Page:
         if cloud is not self.object.session.still.cloud:
             self.object.open(cloud)
             self._say_opened(cloud)
+            self.modes[self.mode].opened()
+
+    def stance(self, cloud: ShownCloud) -> Stance:
+        """How a cloud stands; found once."""
+        if cloud.upright:
+            return KNOWN
+        known, stance = self._stances.get(cloud.name, (None, KNOWN))
+        if known is not cloud:
+            (stance,) = stances([(self.shared.model.encode(cloud.points), False)])
+            self._stances[cloud.name] = cloud, stance
+        return stance
+
+    def stance_of_object(self) -> Stance:
+        """How the object stands, as it is turned now."""
+        session = self.object.session
+        return Stance(session.stance.rotation @ session.now.turn.rotation.T, session.stance.how)
+
+    def _mode_pressed(self, row: Any) -> None:
+        self._switch(row.value.removeprefix(_ACTIVE))
 
     def _switch(self, mode: str) -> None:
         self.mode = mode
+        for row, names in zip(self.mode_buttons, (MODES[:3], MODES[3:]), strict=True):
+            row.options = tuple(f"{_ACTIVE}{name}" if name == mode else name for name in names)
         self.explained.content = mode_notice(mode, self.modes[mode].explained)
         for name, one in self.modes.items():
             one.show(name == mode)
 
     def _clicked(self, event: Any) -> None:
-        if self.mode == "Object":
-            self.guarded(lambda: self.object.clicked(event.ray_origin, event.ray_direction))(event)
+        origin, direction = (np.asarray(of, dtype=np.float64) for of in (event.ray_origin, event.ray_direction))
+        self.guarded(lambda: self.modes[self.mode].clicked(origin, direction))(event)
+
+    def close(self) -> None:
+        """The browser is gone."""
+        for mode in self.modes.values():
+            mode.left()
 
     # ── messages and state ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,6 +280,11 @@ def ply_bytes(points: Float[np.ndarray, "n 3"], labels: Int[np.ndarray, "n"]) ->
         path = Path(folder) / "cloud.ply"
         save_points(path, points, labels=labels, colors=label_colors(labels, int(labels.max()) + 1))
         return path.read_bytes()
+
+
+def matrix_bytes(pose: Similarity) -> bytes:
+    """Four lines of four numbers, as ``geocaps align --init`` and ``numpy.loadtxt`` read them."""
+    return "".join(" ".join(f"{value:.17g}" for value in row) + "\n" for row in pose.matrix()).encode()
 
 
 def json_bytes(record: dict[str, Any]) -> bytes:

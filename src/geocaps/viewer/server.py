@@ -14,25 +14,26 @@ from urllib.parse import urlsplit
 from geocaps.apps.encode import Model
 from geocaps.errors import GeocapsError, MissingExtraError, UsageError
 from geocaps.viewer.clouds import EXAMPLE, MAX_UPLOAD_BYTES, ShownCloud, check_upload, embedded_cloud, embedded_names
-from geocaps.viewer.mode import trouble
+from geocaps.viewer.mode import EYE, trouble
 from geocaps.viewer.page import Page
 from geocaps.viewer.session import Principal
+from geocaps.viewer.track_mode import ToTrack
 
 if TYPE_CHECKING:
     from viser import ClientHandle, ViserServer
 
 DEFAULT_PORT = 8080
-EYE = (0.0, 1.0, 2.9)  # where the camera is at first
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
 class Shared:
-    """What all browsers share, none of which ever changes: the model, files named on the command line, an index."""
+    """What all browsers share, none of which ever changes: the model, and what the command line named."""
 
     model: Model
     files: dict[str, ShownCloud]
     index: Any = None
+    sequence: ToTrack | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -82,7 +83,7 @@ class Viewer:
         self.server.scene.configure_environment_map(None)
         self.server.scene.add_light_hemisphere("/light", ground_color=(200, 200, 200), intensity=2.0)
         self.server.initial_camera.up = (0.0, 1.0, 0.0)
-        self.server.initial_camera.position = EYE
+        self.server.initial_camera.position = tuple(EYE)
         self.server.initial_camera.look_at = (0.0, 0.0, 0.0)
         self.server.gui.main_panel.dock_right()
         self.server.on_client_connect(self._connected)
@@ -107,7 +108,9 @@ class Viewer:
         page.publish()
 
     def _disconnected(self, client: ClientHandle) -> None:
-        self.pages.pop(client.client_id, None)
+        page = self.pages.pop(client.client_id, None)
+        if page is not None:
+            page.close()
 
     def _is_own_page(self, client: ClientHandle) -> bool:
         connection = self.server._websock_server._live_connections.get(client.client_id)

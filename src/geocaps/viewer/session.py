@@ -26,6 +26,7 @@ from geocaps.model.object import LEADING, START_WIDTH, merged
 from geocaps.model.object_paper import PaperObject, random_starts
 from geocaps.model.parts import PointsToParts, route
 from geocaps.viewer.clouds import ShownCloud
+from geocaps.viewer.upright import stances
 
 Angles = tuple[float, float, float]
 """Degrees about x, then y, then z (fixed axes)."""
@@ -121,6 +122,7 @@ class Picture:
     """Everything that is drawn of an object, in one frame and in the model's units (radius 1)."""
 
     points: Float[np.ndarray, "n 3"]
+    normals: Float[np.ndarray, "n 3"]  # of either sign; zero where there is no surface
     labels: Int[np.ndarray, "n"]  # -1 for stray points
     part_poses: Pose  # [j]
     object_pose: Pose  # []
@@ -138,6 +140,7 @@ class Picture:
         return replace(
             self,
             points=observed(self.points),
+            normals=self.normals @ frame.rotation_matrix().numpy(),
             part_poses=self.part_poses.relative_to(frame),
             object_pose=frame.relative_to(frame),
             surfaces=observed(self.surfaces),
@@ -153,6 +156,7 @@ class Picture:
         return replace(
             self,
             points=moved(self.points),
+            normals=self.normals @ turn.rotation_matrix().numpy().T,
             part_poses=turn @ self.part_poses,
             object_pose=turn @ self.object_pose,
             surfaces=moved(self.surfaces),
@@ -164,16 +168,24 @@ class Picture:
     ) -> tuple[int, float] | None:
         """The part that a ray meets first among the points and the decoded surfaces, and its distance; or nothing."""
         count, size = self.surfaces.shape[:2]
-        places = np.concatenate([self.points, self.surfaces.reshape(-1, 3)])
-        parts = np.concatenate([self.labels, np.repeat(np.arange(count), size)])
-        unit = direction / np.linalg.norm(direction)
-        along = (places - origin) @ unit
-        aside = np.linalg.norm(places - origin - along[:, None] * unit, axis=1)
-        hit = (aside < _REACH) & (along > 0) & (parts >= 0)
-        if not hit.any():
-            return None
-        nearest = int(np.where(hit, along, np.inf).argmin())
-        return int(parts[nearest]), float(along[nearest])
+        places = np.concatenate([self.points[self.labels >= 0], self.surfaces.reshape(-1, 3)])
+        parts = np.concatenate([self.labels[self.labels >= 0], np.repeat(np.arange(count), size)])
+        hit = under_ray(places, origin, direction)
+        return None if hit is None else (int(parts[hit[0]]), hit[1])
+
+
+def under_ray(
+    points: Float[np.ndarray, "n 3"], origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
+) -> tuple[int, float] | None:
+    """The point that a ray meets first, and its distance; or nothing."""
+    unit = direction / np.linalg.norm(direction)
+    along = (points - origin) @ unit
+    aside = np.linalg.norm(points - origin - along[:, None] * unit, axis=1)
+    hit = (aside < _REACH) & (along > 0)
+    if not hit.any():
+        return None
+    nearest = int(np.where(hit, along, np.inf).argmin())
+    return nearest, float(along[nearest])
 
 
 @dataclass(frozen=True)
@@ -241,6 +253,10 @@ class Turned:
         return ((self.points - own.translation) / own.scale).astype(np.float32)
 
     @cached_property
+    def local_normals(self) -> Float[np.ndarray, "n 3"]:
+        return (self.cloud.normals @ self.turn.rotation.T).astype(np.float32)
+
+    @cached_property
     def model_points(self) -> Float[Tensor, "m 3"]:
         """The points that the model sees."""
         return self.model.prepare(self.encoding.cloud)[0]
@@ -253,7 +269,10 @@ class Turned:
         return voting_steps(self.model.network, self.encoding.parse, random, seed)
 
     def shown(self) -> ShownCloud:
-        return ShownCloud(self.cloud.name, self.points, self.cloud.total)
+        """What is seen, for other modes: a turned object is no longer the one in its file."""
+        if self.angles == UPRIGHT:
+            return self.cloud
+        return ShownCloud(f"{self.cloud.name}, turned", self.points, self.cloud.total)
 
     def record(self) -> dict[str, Any]:
         """The capsules of the object in this rotation, in the user's coordinates."""
@@ -292,6 +311,7 @@ class ObjectSession:
     def open(self, cloud: ShownCloud) -> None:
         """Show another cloud. When it cannot be encoded, what was shown before stays."""
         self.still = self.now = Turned(self.model, cloud, UPRIGHT)
+        (self.stance,) = stances([(self.still.encoding, cloud.upright)])
         self.part = 0
         self.reset_edits()
 
@@ -305,10 +325,11 @@ class ObjectSession:
         return (x, y, z)
 
     def canonical_view(self, picture: Picture) -> Picture:
-        """The object in its canonical frame, which is shown as the object stood when it was opened: a canonical frame
-        has no up, but most objects come upright. One turn for all rotations, so it hides no motion."""
-        upright = self.still.object.pose
-        return picture.canonical().turned(Pose(torch.zeros_like(upright.translation), upright.wxyz))
+        """The object in its canonical frame, turned so that it stands: a canonical frame has no up, ``stance`` has.
+        One turn for all rotations, so it hides no motion."""
+        opened = self.still.object.pose.rotation_matrix()
+        upright = torch.from_numpy(self.stance.rotation).to(opened) @ opened
+        return picture.canonical().turned(Pose.from_rotation(upright, torch.zeros_like(upright[0])))
 
     @property
     def rotation_error(self) -> float:
@@ -357,6 +378,7 @@ class ObjectSession:
             whole = replace(whole, object=Capsules(whole.object.pose, feature[None]))
         return Picture(
             points=now.local_points,
+            normals=now.local_normals,
             labels=labels,
             part_poses=parts.pose,
             object_pose=now.object.pose,
