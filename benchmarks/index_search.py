@@ -5,8 +5,7 @@
 A synthetic object has the percepts of a real one (of --data, by default the embedded shapes, ten of each class), moved
 by what the object has of its own and by what each part has. A query is a third of one's parts left out and the others
 moved again, until the best match has the cosine that crops of real objects have (0.84 on modelnet40_dev.npz, 0.86
-here). Recall compares with exhaustive late interaction in numpy. Features are 0, so only percepts decide. 100,000 objects
-take about 2 GB of memory and 3 GB of disk.
+here). Recall compares with exhaustive late interaction in numpy. Features are 0, so only percepts decide.
 """
 
 from __future__ import annotations
@@ -54,7 +53,9 @@ def main() -> None:
         print(f"write: {time.process_time() - started:.1f} s", flush=True)
         started = time.process_time()
         store.tidy()
-        print(f"build the vector index: {time.process_time() - started:.1f} s (made: {store.is_approximate})", flush=True)
+        print(
+            f"build the vector index: {time.process_time() - started:.1f} s (made: {store.is_approximate})", flush=True
+        )
         candidates(store, queries[0])  # the first one opens files
         started, clock = time.process_time(), time.perf_counter()
         found = [candidates(store, query) for query in queries]
