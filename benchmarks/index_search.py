@@ -1,4 +1,4 @@
-"""Candidates among 100,000 objects of synthetic percepts: time to write and to build, per query, recall@50.
+"""Candidates among 100,000 objects of synthetic percepts: processor time to write, to build, per query; recall@50.
 
     python benchmarks/index_search.py [--data modelnet40_dev.npz] [--objects 100000] [--queries 20]
 
@@ -47,19 +47,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "bench.lance")
         store.create("none", "{}", 1, real[0].shape[1])
-        started = time.perf_counter()
+        started = time.process_time()
         for start in range(0, len(objects), BLOCK):
             store.write([row(start + k, percepts) for k, percepts in enumerate(objects[start : start + BLOCK])])
-        print(f"write: {time.perf_counter() - started:.1f} s")
-        started = time.perf_counter()
+        print(f"write: {time.process_time() - started:.1f} s", flush=True)
+        started = time.process_time()
         store.tidy()
-        print(f"build the vector index: {time.perf_counter() - started:.1f} s (made: {store.is_approximate})")
+        print(
+            f"build the vector index: {time.process_time() - started:.1f} s (made: {store.is_approximate})", flush=True
+        )
         candidates(store, queries[0])  # the first one opens files
-        started = time.perf_counter()
+        started, clock = time.process_time(), time.perf_counter()
         found = [candidates(store, query) for query in queries]
-        milliseconds = 1000 * (time.perf_counter() - started) / len(queries)
+        milliseconds = 1000 * (time.process_time() - started) / len(queries)
+        passed = 1000 * (time.perf_counter() - clock) / len(queries)
         recall = np.mean([len(one & exhaustive(objects, query)) / K for one, query in zip(found, queries, strict=True)])
-        print(f"{milliseconds:.1f} ms a query, recall@{K} {recall:.3f}")
+        print(f"{milliseconds:.1f} ms of processor time a query ({passed:.1f} ms passed), recall@{K} {recall:.3f}")
         megabytes = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 1e6
         print(f"on disk: {megabytes:.0f} MB")
 

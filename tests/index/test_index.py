@@ -19,8 +19,8 @@ from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError, MissingExtraError, SearchIndexError
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.index import Index, store
-from geocaps.index.rows import Row
+from geocaps.index import Index, store, verify
+from geocaps.index.rows import Row, row_of, similarities
 from geocaps.index.store import Filter, Store
 from geocaps.io import save_points
 from tests.index.index_process import BATCH, small_model
@@ -187,6 +187,20 @@ def test_what_is_not_there_is_refused(filled, model):
     assert len(result) == 3
     assert repr(result).startswith("none of these: nothing in the index explains the query")
     assert all(hit.confidence < 0.5 for hit in result)
+
+
+def test_candidates_that_are_less_alike_are_verified_where_none_is_surely_right(filled, model, monkeypatch):
+    monkeypatch.setattr(verify, "_SOON", 2)
+    encoding = model.encode(turned(shape("chair", 2)))
+    query = verify.Query(row_of(model, encoding, "", "query"), similarities(encoding.parse.candidates[0]))
+    likely = Store(filled).most_alike(query.row.percepts, query.row.feature, 12, Filter())
+    rows = [row for row, _ in likely][::-1]
+    found = verify.Verifier().verify(query, rows)
+    assert rows[found[0].candidate].name == "chair/2.npy"
+    assert found[0].confidence > 0.9
+    # The other way round the first is surely right, and nothing beyond the second is looked at.
+    found = verify.Verifier().verify(query, rows[::-1])
+    assert {one.candidate for one in found} <= {0, 1}
 
 
 def test_without_verification_hits_are_in_order_of_their_looks(filled, model):
@@ -530,6 +544,19 @@ def test_similarity_is_late_interaction(tmp_path):
     assert len(found) == 30
     for row, similarity in found:
         assert similarity == pytest.approx(float(expected[int(row.id)]), abs=1e-5)
+
+
+def test_what_others_write_is_seen_by_who_keeps_the_table_in_memory(tmp_path):
+    table, other = Store(tmp_path / "i.lance"), Store(tmp_path / "i.lance")
+    table.create("none", "{}", 16, 8)
+    rows = random_rows(4)
+    assert most_alike(table, rows[3], 5) == []
+    for written, expected in ((rows[:3], {"0", "1", "2"}), (rows[3:], {"0", "1", "2", "3"})):
+        other.write(written)
+        assert {row.id for row, _ in most_alike(table, rows[3], 5)} == expected
+    assert {row.id for row, _ in most_alike(table, rows[3], 5, Filter(class_name="odd"))} == {"1", "3"}
+    other.delete(Filter(ids=("3",)))
+    assert {row.id for row, _ in most_alike(table, rows[3], 5)} == {"0", "1", "2"}
 
 
 def test_a_large_table_gets_a_vector_index(tmp_path, monkeypatch):

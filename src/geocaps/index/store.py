@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Int
 
 from geocaps.errors import GeocapsError, SearchIndexError
 from geocaps.index.rows import Row, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 TABLE = "objects"
 _OLDER = ("1", "2")
 FORMAT = "3"
-APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers in place of a comparison with every percept
+APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers; fewer are kept in memory, about 17 kB each
 _WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
 _PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
@@ -49,12 +49,34 @@ class Filter:
         return " AND ".join(terms) or None
 
 
+@dataclass(frozen=True)
+class _Memory:
+    """A small table, read as a whole: one product compares a query with every percept of it."""
+
+    version: int
+    table: pa.Table
+    ids: np.ndarray
+    percepts: Float32[np.ndarray, "m e"]
+    first: Int[np.ndarray, "n"]  # of each object's percepts
+
+    @classmethod
+    def of(cls, version: int, table: pa.Table, size: int) -> _Memory:
+        table = table.combine_chunks()
+        each = [one.reshape(-1, size) for one in arrays_of(table["percepts"])]
+        first = np.cumsum([0, *(len(one) for one in each[:-1])])
+        return cls(version, table, np.array(table["id"].to_pylist()), np.concatenate(each), first)
+
+    def similarity(self, percepts: Float32[np.ndarray, "j e"]) -> Float[np.ndarray, "n"]:
+        return np.maximum.reduceat(self.percepts @ percepts.T, self.first, axis=0).mean(axis=1)
+
+
 class Store:
     """One LanceDB table. Every write is one atomic commit: a kill at any instant leaves the last one."""
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
         self.where = os.fspath(where)
         self._table: Any = None
+        self._memory: _Memory | None = None
 
     def exists(self) -> bool:
         return self._opened() is not None
@@ -135,35 +157,59 @@ class Store:
         as many those are kept that are most alike by their parts and, a little, by the single feature.
         """
         with self._told("searched"):
-            query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
             wide = min(_WIDER * k, self._most())
-            if self.is_approximate:
-                query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // wide))
-            condition = where.sql()
-            if condition is not None:
-                query = query.where(condition, prefilter=True)
-            found = query.limit(wide).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
-            # LanceDB adds up 1 - cosine over the percepts of the query. Features have a root mean square of 1.
-            similarity = 1 - found["_distance"].to_numpy() / len(percepts)
+            found, similarity = (self._looked_up if self.is_approximate else self._compared)(percepts, wide, where)
+            # Features have a root mean square of 1.
             features = np.array(arrays_of(found["feature"])).reshape(-1, len(feature))
             best = np.argsort(-similarity - _FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
             rows = from_arrow(found.take(best))
         return list(zip(rows, similarity[best].tolist(), strict=True))
 
+    def _looked_up(
+        self, percepts: Float32[np.ndarray, "j e"], count: int, where: Filter
+    ) -> tuple[pa.Table, Float[np.ndarray, "k"]]:
+        """By the vector index."""
+        query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
+        query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // count))
+        condition = where.sql()
+        if condition is not None:
+            query = query.where(condition, prefilter=True)
+        found = query.limit(count).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
+        # LanceDB adds up 1 - cosine over the percepts of the query.
+        return found, 1 - found["_distance"].to_numpy() / len(percepts)
+
+    def _compared(
+        self, percepts: Float32[np.ndarray, "j e"], count: int, where: Filter
+    ) -> tuple[pa.Table, Float[np.ndarray, "k"]]:
+        """With every percept, in memory; what other processes have written since is read first."""
+        version = self.table.version
+        if self._memory is None or self._memory.version != version:
+            everything = self.table.to_arrow()
+            if not everything.num_rows:
+                return everything, np.empty(0)
+            self._memory = _Memory.of(version, everything, percepts.shape[1])
+        similarity = self._memory.similarity(percepts)
+        condition = where.sql()
+        if condition is not None:
+            matching = self.table.search().where(condition).select(["id"]).limit(self._most()).to_arrow()
+            similarity[~np.isin(self._memory.ids, matching["id"].to_pylist())] = -np.inf
+        best = np.argsort(-similarity, kind="stable")[: min(count, int(np.isfinite(similarity).sum()))]
+        return self._memory.table.take(best), similarity[best]
+
     @property
     def is_approximate(self) -> bool:
-        """Whether the table has a vector index; without one every feature is compared."""
+        """Whether the table has a vector index; without one every percept is compared."""
         return bool(self.table.list_indices())
 
     def tidy(self) -> None:
         """Joins small files and brings the vector index up to date; makes it once the table is large."""
         with self._told("tidied"):
             try:
+                self.table.optimize(cleanup_older_than=_KEPT_FOR)
                 if not self.is_approximate and self.table.count_rows() >= APPROXIMATE_FROM:
                     from lancedb.index import IvfRq
 
                     self.table.create_index("percepts", config=IvfRq(distance_type="cosine"))
-                self.table.optimize(cleanup_older_than=_KEPT_FOR)
             except (RuntimeError, OSError, ValueError) as error:
                 # Another process wrote or tidied and was quicker. Nothing is lost: whoever comes next tidies the rest.
                 if "commit conflict" not in str(error).lower():

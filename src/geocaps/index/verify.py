@@ -30,13 +30,15 @@ _FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there 
 _KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
 _APART = np.radians(12), 0.12  # poses that differ by less than this angle and shift are one
 _LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on many points, and on all of them
+_WORSE = 1.7  # times the least cost: candidates that fit worse than this are not refined on many points
 _ALIKE = 3  # the candidates whose parts are most alike go on in any case
 _FINE_POINTS = 512
 _COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
 _FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
 _UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
 # The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
-_TIE, _TIE_WIDTH, _FLOOR = 1.03, 0.08, 0.03
+_TIE, _TIE_WIDTH, _FLOOR = 1.07, 0.08, 0.03
+_SOON, _SURE = 25, 0.9  # candidates that are verified first, and the confidence at which no others are
 _SMALLEST, _LARGEST = 0.3, 1.6  # radius of a scan about its own centre, in radii of the object
 _REMEMBERED = 2048  # objects, of about 150 kB each
 
@@ -68,23 +70,31 @@ class Verifier:
         self._known: dict[str, Target] = {}
 
     def verify(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
-        """The candidates that were refined on many points, best first; at most ten.
+        """The candidates that were refined on many points, best first.
 
-        First as a scan, in the same units as the objects. If that explains nothing, as a whole cloud in units of its
-        own: then both must lie on each other.
+        First as a scan, in the same units as the objects: the candidates that are most alike, and the others if none
+        of those is surely right. If that explains nothing, as a whole cloud in units of its own: then both must lie on
+        each other, and what is most alike is enough.
         """
-        found = self._scanned(query, candidates)
+        found: list[Verified] = []
+        for some in (range(len(candidates))[:_SOON], range(len(candidates))[_SOON:]):
+            found = sorted(found + self._scanned(query, candidates, some), key=lambda one: one.score)
+            if found and found[0].confidence >= _SURE:
+                return found
         if not found or found[0].confidence < FOUND:
-            whole = self._verified(query, candidates, np.ones(len(candidates)), whole=True)
+            soon = candidates[:_SOON]
+            whole = self._verified(query, soon, np.ones(len(soon)), whole=True)
             if not found or (whole and whole[0].confidence >= FOUND):
                 return whole
         return found
 
-    def _scanned(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
+    def _scanned(self, query: Query, candidates: Sequence[Row], some: range) -> list[Verified]:
         size = float(query.row.normalization.scale)
-        scale = np.array([size / float(row.normalization.scale) for row in candidates])
-        fit: list[int] = np.flatnonzero((scale > _SMALLEST) & (scale < _LARGEST)).tolist()
-        found = self._verified(query, [candidates[index] for index in fit], scale[fit], whole=False)
+        scale = {index: size / float(candidates[index].normalization.scale) for index in some}
+        fit = [index for index in some if _SMALLEST < scale[index] < _LARGEST]
+        found = self._verified(
+            query, [candidates[index] for index in fit], np.array([scale[index] for index in fit]), whole=False
+        )
         return [replace(one, candidate=fit[one.candidate]) for one in found]
 
     def _verified(
@@ -127,7 +137,8 @@ def _search(
     motions = targets.refined(of, motions, more, _MIDDLE_REACHES)
     motions = targets.refined(of, motions, columns, _MIDDLE_REACHES[-1:])
     cost = targets.costs(of, motions, columns, REACH, 0.9)
-    best, two = _going_on(_best(motions, of, cost, 1), of, _FINE), _best(motions, of, cost, 2)
+    best, two = _best(motions, of, cost, 1), _best(motions, of, cost, 2)
+    best = _going_on(best[(cost[best] < _WORSE * cost[best[0]]) | (of[best] < _ALIKE)], of, _FINE)
     # The best pose of each, and of the best candidates another one.
     kept = np.concatenate([best, two[np.isin(of[two], of[best[:_LAST]]) & ~np.isin(two, best)]])
     return motions[kept], of[kept]
