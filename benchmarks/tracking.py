@@ -23,13 +23,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
 import geocaps
-from geocaps.apps.track import Tracker, votes
+from geocaps.apps.track import Tracker
 from geocaps.atomic import written_whole
 from geocaps.data import load as load_data
 from geocaps.data.sequences import Sequence, sequence, sequence_of
@@ -115,14 +114,6 @@ class Unrecognising(Tracker):
 
     def _must_recognise(self, tracks: Any) -> bool:
         return not tracks
-
-
-class Wholesale(Tracker):
-    """Points speak for the whole alone: a part that lies off its place counts as much as the others."""
-
-    def update(self, frame: Any) -> Any:
-        with mock.patch.object(votes, "_agreement", lambda parts, part, *_: np.ones(part.shape)):
-            return super().update(frame)
 
 
 class Motionless(Tracker):
@@ -245,7 +236,6 @@ def rigid_inverse(matrix: np.ndarray) -> np.ndarray:
 METHODS: dict[str, Any] = {
     "geocaps": tracker,
     "without recognition": functools.partial(tracker, kind=Unrecognising),
-    "without votes of parts": functools.partial(tracker, kind=Wholesale),
     "without motion": functools.partial(tracker, kind=Motionless),
     "icp frames": icp_frames,
     "icp": icp_reference,

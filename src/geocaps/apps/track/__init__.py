@@ -1,7 +1,7 @@
 """``geocaps.Tracker(reference).update(frame)``: where an object is from frame to frame, also while it is covered.
 
-The reference is parsed once into parts. Parts that are seen vote for the whole's pose, hidden ones follow it; an object
-that is lost is recognised by what its views look like.
+All that is seen leads the whole, and hidden parts follow it. An object that is lost is recognised by what its views
+look like, not found by luck.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.encode import Model, load
+from geocaps.apps.track.fit import Explained, View, explain, led, seen_points, turn_vector, turned
 from geocaps.apps.track.recognise import recognised
 from geocaps.apps.track.reference import Reference, parsed
-from geocaps.apps.track.votes import Explained, View, explain, led, seen_points, turn_vector, turned
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack

@@ -9,8 +9,8 @@ import numpy as np
 
 from geocaps.apps.align.hypotheses import distinct, from_frames
 from geocaps.apps.align.prepare import local_frames, prepare
+from geocaps.apps.track.fit import View, explain, led
 from geocaps.apps.track.reference import Reference, described
-from geocaps.apps.track.votes import View, explain, led
 from geocaps.errors import GeocapsError
 from geocaps.geometry.similarity import Similarity, concatenate
 from geocaps.model.look import cube_products, turn_similarity

@@ -1,4 +1,4 @@
-"""Votes of parts for the whole's pose, and how well a pose explains a frame. In working units, for many poses at once.
+"""How well a pose explains a frame, and where the frame leads it. In working units, for many poses at once.
 
 A pose ``[h]`` brings the reference into the frame: its translation is where the reference's centre lies.
 """
@@ -116,10 +116,10 @@ def led(
     reaches: Float[np.ndarray, "steps"],
     prior: Similarity | None = None,
 ) -> Similarity:
-    """Poses led on by the votes of the parts, one Gauss-Newton step for each reach.
+    """Poses led on by the frame, one Gauss-Newton step for each reach.
 
-    Each point of the frame speaks for the part that it lies on, each visible point of the reference for its own; a part
-    counts less the more its points disagree with the whole. ``prior`` are poses ``[h]`` that count as a few points do.
+    Each point of the frame has a partner in the reference, and each probe that should be seen one in the frame.
+    ``prior`` are poses ``[h]`` that count as a few points do.
     """
     cloud, probes = reference.cloud, reference.probes
     for step, reach in enumerate(reaches):
@@ -137,32 +137,10 @@ def led(
         normal = np.concatenate(
             [cloud.normals.T[partner], np.broadcast_to(cloud.normals.T[probes], behind.shape)], axis=1
         )
-        part = np.concatenate(
-            [reference.labels[partner], np.broadcast_to(reference.labels[probes], back.shape)], axis=1
-        )
         trust = np.concatenate([np.ones(partner.shape), should], axis=1)
         say = np.clip(1 - (gap**2).sum(axis=-1) / reach**2, 0, None) ** 2 * trust
-        say *= _agreement(reference.parts, part, np.abs((gap * normal).sum(axis=-1)), say, cloud.spacing)
         poses = _moved(poses, mine, gap, normal, say, prior)
     return poses
-
-
-def _agreement(
-    parts: int,
-    part: Int[np.ndarray, "h m"],
-    distance: Float64[np.ndarray, "h m"],
-    say: Float64[np.ndarray, "h m"],
-    spacing: float,
-) -> Float64[np.ndarray, "h m"]:
-    """How far each point's part agrees with the whole: less where the part lies off its place, as a part."""
-    count = len(part)
-    place = part + parts * np.arange(count)[:, None]
-    total = np.bincount(place.ravel(), say.ravel(), minlength=count * parts)
-    mean = np.bincount(place.ravel(), (say * distance).ravel(), minlength=count * parts) / np.maximum(total, 1e-9)
-    mean = mean.reshape(count, parts)
-    usual = (say * distance).sum(axis=1) / np.maximum(say.sum(axis=1), 1e-9) + 0.25 * spacing
-    agree = 1 / (1 + (mean / (2 * usual[:, None])) ** 2)
-    return np.take_along_axis(agree, part, axis=1)
 
 
 def _moved(
