@@ -48,9 +48,9 @@ class Similarity:
                 f"rotations {list(rotation.shape)}, translations {list(translation.shape)} and scales "
                 f"{list(scale.shape)} do not have the same leading dimensions"
             ) from None
-        object.__setattr__(self, "rotation", np.broadcast_to(rotation, (*batch, 3, 3)))
-        object.__setattr__(self, "translation", np.broadcast_to(translation, (*batch, 3)))
-        object.__setattr__(self, "scale", np.broadcast_to(scale, batch))
+        for name, one, own in (("rotation", rotation, (3, 3)), ("translation", translation, (3,)), ("scale", scale, ())):
+            whole = (*batch, *own)
+            object.__setattr__(self, name, one if one.shape == whole else np.broadcast_to(one, whole))
 
     # ── construction ──────────────────────────────────────────────────────────────────────────────────────────────
 

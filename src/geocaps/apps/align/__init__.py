@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from geocaps.apps.align import hypotheses
 from geocaps.apps.align.confidence import WIDTH, signs_of, trust, weights
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
-from geocaps.apps.align.prepare import Prepared, evened, local_frames, prepare
+from geocaps.apps.align.prepare import Neighbours, Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import evenly
@@ -156,6 +156,7 @@ class _Checked:
     """A cloud in canonical order, with the frame of its working units: ``x = unit · x_working + center``."""
 
     points: Float64[np.ndarray, "n 3"]
+    near: Neighbours
     center: Float64[np.ndarray, "3"]
     spread: float
     dropped: int
@@ -172,10 +173,10 @@ def _checked(source: Source, name: str, drop_invalid: bool) -> _Checked:
         raise InvalidInputError(
             f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to align it"
         )
-    points = evened(cloud.points, _POLISH_POINTS)
+    points, near = evened(cloud.points, _POLISH_POINTS)
     require_extent(points, cloud.name)
     center = points.mean(axis=0)
-    return _Checked(points, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
+    return _Checked(points, near, center, float(np.sqrt(((points - center) ** 2).sum(axis=1).mean())), cloud.dropped)
 
 
 def _guess(init: Similarity | ArrayLike, scale: bool) -> Similarity:
@@ -199,7 +200,8 @@ def _align(
     start = None
     if guess is not None:
         start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
-    motions, cost, floor, signs, error, overlap = search(work_a, work_b, extra, refine, scale, start)
+    near = tuple(Neighbours(one.near.index, one.near.distance / unit) for one, unit in ((a, unit_a), (b, unit_b)))
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, near, extra, refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
@@ -244,13 +246,14 @@ class Found(NamedTuple):
 def search(
     a: Float[np.ndarray, "n 3"],
     b: Float[np.ndarray, "m 3"],
+    near: tuple[Neighbours, Neighbours],
     extra: Similarity | None,
     polish: bool,
     scale: bool,
     start: Similarity | None = None,
 ) -> Found:
     """``extra`` are hypotheses from elsewhere; given a ``start``, it is the only one."""
-    cloud_a, cloud_b = (prepare(one[evenly(min(len(one), _SEARCH_POINTS), len(one))]) for one in (a, b))
+    cloud_a, cloud_b = _searched(a, near[0]), _searched(b, near[1])
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
     half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
     if start is None:
@@ -260,8 +263,8 @@ def search(
         motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
     motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
-        cloud_a = prepare(a) if len(a) > _SEARCH_POINTS else cloud_a
-        cloud_b = prepare(b) if len(b) > _SEARCH_POINTS else cloud_b
+        cloud_a = prepare(a, near[0]) if len(a) > _SEARCH_POINTS else cloud_a
+        cloud_b = prepare(b, near[1]) if len(b) > _SEARCH_POINTS else cloud_b
         whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
         motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
         motions, cost, floor = _weighed(whole_a, whole_b, motions, reach, scale, WIDTH)
@@ -273,6 +276,13 @@ def search(
     error = hypotheses.trimmed_rms(forward.point[0], backward.point[0])
     signs = signs_of(float(cost[0]), floor, overlap, error / max(cloud_a.spacing, cloud_b.spacing))
     return Found(motions, cost, floor, signs, error, overlap)
+
+
+def _searched(points: Float[np.ndarray, "n 3"], near: Neighbours) -> Prepared:
+    """What the search sees of a cloud: some of the points, if they are many."""
+    if len(points) <= _SEARCH_POINTS:
+        return prepare(points, near)
+    return prepare(points[evenly(_SEARCH_POINTS, len(points))])
 
 
 def _weighed(

@@ -24,7 +24,7 @@ SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.fl
 # All proper signed permutations of three axes; and which side of a box (low, high; or middle) counts along each.
 _TURNS = np.array([turn for turn in _signed_permutations() if np.linalg.det(turn) > 0])
 _SIDES = np.array([*itertools.product(range(2), repeat=3), (2, 2, 2)])
-_CROWDED, _ASIDE, _AXIS_STEPS = 8, 0.4, 3
+_CROWD, _ASIDE, _AXIS_STEPS = 3, 0.4, 3
 _BLOCK = 64
 _OUTSIDE = 0.01  # share of the points outside a side of the box
 # Of the distance to the partner's plane in a square distance; the rest is along it, where sampling alone moves it.
@@ -81,8 +81,7 @@ def from_faces(a: Prepared, b: Prepared) -> Similarity:
 def _face_axes(cloud: Prepared) -> Float[np.ndarray, "3 3"]:
     """Columns: three directions at right angles that the normals crowd around; not in any order."""
     normals, some = cloud.normals[:, cloud.solid], cloud.normals[:, cloud.probes]
-    along = np.abs(some.T @ normals)
-    crowd = (along**_CROWDED).sum(axis=1)
+    crowd = _crowded(some.T @ normals[:, ::_CROWD]).sum(axis=1)
     first = some[:, crowd.argmax()]
     aside = np.abs(first @ some) < _ASIDE
     second = some[:, (crowd * aside).argmax()] if aside.any() else np.eye(3)[np.abs(first).argmin()]
@@ -92,10 +91,16 @@ def _face_axes(cloud: Prepared) -> Float[np.ndarray, "3 3"]:
     for _ in range(_AXIS_STEPS):
         # Each normal pulls the axis that it is nearest to, then the axes are made orthogonal again.
         along = axes.T @ normals
-        pull = normals @ (np.sign(along) * np.abs(along) ** _CROWDED).T
+        pull = normals @ (np.sign(along) * _crowded(along)).T
         left, _, right = np.linalg.svd(pull)
         axes = left @ right
     return axes if np.linalg.det(axes) > 0 else -axes
+
+
+def _crowded(along: np.ndarray) -> np.ndarray:
+    """The eighth power: only what is nearly parallel counts."""
+    fourth = (along * along) ** 2
+    return fourth * fourth
 
 
 def _box(cloud: Prepared, axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
@@ -257,7 +262,7 @@ def quickest(a: Side, b: Side, motions: Similarity, reach: float, most: int, apa
 
 def _cell_costs(table: NearestTable, reach: float) -> Float[np.ndarray, "x y z"]:
     lost = np.where(table.beyond, _COARSE_UNSEEN, 1.0)
-    cost = np.where(table.distance < reach, (table.distance / reach) ** 2, lost)
+    cost = np.where(table.distance < reach, (table.distance / reach) ** 2, lost).astype(np.float32)
     for axis in range(3):  # what lies outside the table counts to the outermost cells
         np.moveaxis(cost, axis, 0)[[0, -1]] = _COARSE_UNSEEN
     return cost
@@ -265,7 +270,7 @@ def _cell_costs(table: NearestTable, reach: float) -> Float[np.ndarray, "x y z"]
 
 def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
-    gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None]
+    gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None].astype(points.dtype, copy=False)
     return _from_gap(gap, target.cloud.normals.take(partner, axis=1))
 
 
@@ -275,14 +280,24 @@ def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"
 
 def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:
     """Indices, in the given order, of at most ``limit`` motions that differ from all before by an angle or a shift."""
-    least_trace = 1 + 2 * np.cos(angle)
-    left = np.asarray(order, dtype=np.int64)
-    rotation, translation = motions.rotation.reshape(-1, 9)[left], motions.translation[left]
-    kept: list[int] = []
-    while len(left) and len(kept) < limit:
-        kept.append(int(left[0]))
-        away = translation - translation[0]
-        other = (rotation @ rotation[0] <= least_trace) | (np.einsum("hi,hi->h", away, away) >= shift**2)
-        other[0] = False
-        left, rotation, translation = left[other], rotation[other], translation[other]
-    return np.array(kept, dtype=np.int64)
+    rotation, translation = motions.rotation.reshape(-1, 9), motions.translation
+
+    def same(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        away = translation[first][:, None] - translation[second]
+        turned = rotation[first] @ rotation[second].T
+        return (turned > 1 + 2 * np.cos(angle)) & (np.einsum("hki,hki->hk", away, away) < shift**2)
+
+    kept = np.empty(0, dtype=np.int64)
+    for start in range(0, len(order), _BLOCK):
+        some = np.asarray(order[start : start + _BLOCK], dtype=np.int64)
+        some = some[~same(kept, some).any(axis=0)]
+        alike, chosen = same(some, some), []
+        left = np.ones(len(some), dtype=bool)
+        for place in range(len(some)):
+            if left[place]:
+                chosen.append(place)
+                left &= ~alike[place]
+        kept = np.concatenate([kept, some[chosen]])
+        if len(kept) >= limit:
+            break
+    return kept[:limit]

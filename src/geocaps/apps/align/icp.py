@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,7 +25,9 @@ class Side:
 
 
 def by_table(cloud: Prepared, chosen: Int[np.ndarray, "m"]) -> Side:
-    return Side(cloud, cloud.columns[:, chosen], cloud.table)
+    """Near partners at once, in single precision: for many hypotheses, none of which is final."""
+    rough = replace(cloud, columns=cloud.columns.astype(np.float32), normals=cloud.normals.astype(np.float32))
+    return Side(rough, rough.columns[:, chosen], rough.table)
 
 
 def by_tree(cloud: Prepared, chosen: Int[np.ndarray, "m"] | None = None, reach: float = np.inf) -> Side:
@@ -46,7 +48,7 @@ def refine(
 
     Partners are looked up again at every ``every``-th step: with trees that takes most of the time.
     """
-    for number, reach in enumerate(reaches):
+    for number, reach in enumerate(reaches.tolist()):
         if number % every == 0:
             partner_b, partner_a = b.nearest(ahead(motions, a.chosen)), a.nearest(back(motions, b.chosen))
         motions = step(_pairs(a, b, motions, partner_b, partner_a), _trust(a, b), motions, reach, scale)
@@ -59,9 +61,11 @@ def _pairs(
     """Partners in the frame of B, for both directions: points that move with A, points that stay, normals."""
     moved = ahead(motions, a.chosen)
     count = moved.shape[2]
-    moving, fixed, normal = (np.empty((3, len(motions), count + b.chosen.shape[1])) for _ in range(3))
+    shape = (3, len(motions), count + b.chosen.shape[1])
+    moving, fixed, normal = (np.empty(shape, dtype=moved.dtype) for _ in range(3))
     moving[..., :count] = moved
-    moving[..., count:] = motions.scale[:, None] * _turned(motions, a.cloud.columns.take(partner_a, axis=1))
+    moving[..., count:] = _turned(motions, a.cloud.columns.take(partner_a, axis=1))
+    moving[..., count:] *= motions.scale[:, None]
     moving[..., count:] += motions.translation.T[..., None]
     fixed[..., :count] = b.cloud.columns.take(partner_b, axis=1)
     fixed[..., count:] = b.chosen[:, None]
@@ -71,7 +75,7 @@ def _pairs(
 
 
 def _turned(motions: Similarity, vectors: Float[np.ndarray, "3 h m"]) -> Float[np.ndarray, "3 h m"]:
-    return (motions.rotation @ vectors.transpose(1, 0, 2)).transpose(1, 0, 2)
+    return (motions.rotation.astype(vectors.dtype, copy=False) @ vectors.transpose(1, 0, 2)).transpose(1, 0, 2)
 
 
 def _trust(a: Side, b: Side) -> Float[np.ndarray, "m"]:
@@ -88,10 +92,10 @@ def step(
     """Gauss-Newton on Σ w ((n·g)² + share·|g|²), g the gap after a small turn, shift (and growth) of what moves."""
     moving, fixed, normal = pairs
     gap = fixed - moving
-    weight = np.clip(1 - dot(gap, gap) / reach**2, 0, None) ** 2 * trust
+    weight = np.clip(1 - dot(gap, gap) / reach**2, 0, None) ** 2 * trust.astype(gap.dtype, copy=False)
     growth = [dot(moving, normal)[None]] if scale else []
     plane = _moments(weight, [_cross(moving, normal), normal, *growth, dot(gap, normal)[None]])
-    left, right = _of_points(_moments(weight, [moving, gap, np.ones((1, *weight.shape))]))
+    left, right = _of_points(_moments(weight, [moving, gap, np.ones((1, *weight.shape), dtype=gap.dtype)]))
     unknown = 7 if scale else 6
     left = plane[:, :-1, :-1] + _POINT_SHARE * left[:, :unknown, :unknown]
     right = plane[:, :-1, -1] + _POINT_SHARE * right[:, :unknown]
@@ -107,7 +111,7 @@ def _moments(
 ) -> Float[np.ndarray, "h rows rows"]:
     """Σ w x xᵀ over the points, of all rows together."""
     values = np.concatenate(rows)
-    return (values * weight).transpose(1, 0, 2) @ values.transpose(1, 2, 0)
+    return ((values * weight).transpose(1, 0, 2) @ values.transpose(1, 2, 0)).astype(np.float64, copy=False)
 
 
 def _of_points(moments: Float[np.ndarray, "h 7 7"]) -> tuple[Float[np.ndarray, "h 7 7"], Float[np.ndarray, "h 7"]]:
@@ -134,14 +138,23 @@ def _of_points(moments: Float[np.ndarray, "h 7 7"]) -> tuple[Float[np.ndarray, "
 def ahead(motions: Similarity, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
     """As ``motions.apply``, a row for each coordinate: numpy is several times faster on long rows than on triples."""
     matrix = (motions.scale[:, None, None] * motions.rotation).transpose(1, 0, 2).reshape(-1, 3)
-    return (matrix @ columns).reshape(3, len(motions), -1) + motions.translation.T[..., None]
+    return _moved(matrix, columns, motions.translation.T[..., None])
 
 
 def back(motions: Similarity, columns: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "3 h n"]:
     """As ``motions.observe``, a row for each coordinate."""
     inverse = (motions.rotation / motions.scale[:, None, None]).transpose(2, 0, 1)
     shift = np.einsum("chj,hj->ch", inverse, motions.translation)
-    return (inverse.reshape(-1, 3) @ columns).reshape(3, len(motions), -1) - shift[..., None]
+    return _moved(inverse.reshape(-1, 3), columns, -shift[..., None])
+
+
+def _moved(
+    matrix: Float[np.ndarray, "r 3"], columns: Float[np.ndarray, "3 n"], shift: Float[np.ndarray, "3 h 1"]
+) -> Float[np.ndarray, "3 h n"]:
+    """In the precision of the points."""
+    moved = (matrix.astype(columns.dtype, copy=False) @ columns).reshape(*shift.shape[:2], columns.shape[1])
+    moved += shift
+    return moved
 
 
 def dot(a: Float[np.ndarray, "3 *batch"], b: Float[np.ndarray, "3 *batch"]) -> Float[np.ndarray, "*batch"]:
