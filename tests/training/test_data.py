@@ -29,6 +29,37 @@ def test_every_object_once_an_epoch_whatever_the_pieces(data: Path) -> None:
         assert seen[:18] != seen[18:36]
 
 
+def test_similar_objects_come_together_and_every_object_once(data: Path) -> None:
+    """Kinds of six: in each epoch an object has others of its kind beside it, in every epoch other ones."""
+    train, _ = open_data(tiny.config("unused", data))
+    kinds = torch.arange(18) % 3
+    similar = torch.stack(
+        [torch.nonzero((kinds == kind) & (torch.arange(18) != i)).flatten() for i, kind in enumerate(kinds)]
+    )
+    made = batches(train, batch=6, pieces=1)
+    alone = [index for step in range(3) for index in made.indices(step)]
+    made.group(similar)
+    epochs = [[index for step in range(3) for index in made.indices(3 * epoch + step)] for epoch in range(2)]
+    for order in epochs:
+        assert sorted(order) == list(range(18))
+        assert [len(set(kinds[order[at : at + 6]].tolist())) for at in (0, 6, 12)] == [1, 1, 1]
+    assert epochs[0] != epochs[1]
+    assert any(len(set(kinds[alone[at : at + 6]].tolist())) > 1 for at in (0, 6, 12))
+
+
+def test_copies_of_an_object_are_not_set_against_each_other(tmp_path: Path) -> None:
+    """Data that are named twice: no batch of three has an object and its copy, though nothing is more similar."""
+    path = tiny.write_data(tmp_path / "data.npz", objects=10)
+    train, _ = open_data(tiny.config("unused", f"{path},{path}"))
+    assert len(train) == 18
+    others = torch.arange(18)
+    similar = torch.stack([torch.cat([(i + 9 + torch.arange(9)) % 18, others[others != i][:2]]) for i in range(18)])
+    made = batches(train, batch=9, pieces=1)
+    made.group(similar)
+    first = [train.object_ids[index] for index in made.indices(0)[:8]]
+    assert len(set(first)) == 8
+
+
 def test_a_step_is_the_same_whenever_it_is_asked_for(data: Path) -> None:
     train, _ = open_data(tiny.config("unused", data))
     made = batches(train, augmentation=tiny.AUGMENTATION)

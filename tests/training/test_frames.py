@@ -94,7 +94,7 @@ def test_chances_follow_an_object_that_is_turned_and_measured_anew() -> None:
     generator = torch.Generator().manual_seed(1)
     axes = Pose.random(5, generator=generator).rotation_matrix()
     chance = torch.rand(5, 24, generator=generator)
-    common = CommonFrames(axes, chance / chance.sum(dim=1, keepdim=True))
+    common = CommonFrames(axes, chance / chance.sum(dim=1, keepdim=True), torch.zeros(5, 1, dtype=torch.int64))
     objects = torch.tensor([3, 0, 4])
     turned = Pose.random(3, generator=generator).rotation_matrix()
     cube, table = cube_rotations(), products()

@@ -77,7 +77,7 @@ def test_an_object_layer_is_trained_further(run: Path, data: Path, tmp_path: Pat
     assert all(torch.equal(begins[name], value) for name, value in before.items())
     train(config)
     assert all(record["common"] > 0 for record in tiny.records(tmp_path / "out", "train", "object"))
-    assert sorted(load_training_state(tmp_path / "out" / "last")["found"]) == ["axes", "chance"]
+    assert sorted(load_training_state(tmp_path / "out" / "last")["found"]) == ["axes", "chance", "similar"]
     wider = replace(tiny.MODEL, object=replace(tiny.MODEL.object, width=24))
     with pytest.raises(ConfigError, match="is not the one of this training"):
         train(replace(config, out=str(tmp_path / "other"), model=wider))

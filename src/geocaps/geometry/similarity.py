@@ -48,7 +48,8 @@ class Similarity:
                 f"rotations {list(rotation.shape)}, translations {list(translation.shape)} and scales "
                 f"{list(scale.shape)} do not have the same leading dimensions"
             ) from None
-        for name, one, own in (("rotation", rotation, (3, 3)), ("translation", translation, (3,)), ("scale", scale, ())):
+        values = {"rotation": (rotation, (3, 3)), "translation": (translation, (3,)), "scale": (scale, ())}
+        for name, (one, own) in values.items():
             whole = (*batch, *own)
             object.__setattr__(self, name, one if one.shape == whole else np.broadcast_to(one, whole))
 

@@ -22,6 +22,8 @@ from geocaps.training.config import Augmentation, TrainConfig
 
 _HOLD_OUT = 10
 """Of a source without a validation split, every 10th object is held out for validation."""
+_GROUP = 8
+"""Similar objects that come together."""
 
 
 def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
@@ -101,6 +103,12 @@ class Batches:
         self.dataset, self.points, self.samplings, self.batch, self.pieces = dataset, points, samplings, batch, pieces
         self.augmentation, self.key = augmentation, key
         self._orders: dict[int, np.ndarray] = {}
+        self._similar: np.ndarray | None = None
+
+    def group(self, similar: Int[Tensor, "m k"] | None) -> None:
+        """From now on similar objects come together: what contrasts a batch's objects has to tell them apart."""
+        self._similar = None if similar is None else similar.numpy()
+        self._orders.clear()
 
     def indices(self, step: int) -> list[int]:
         """The objects of a step; where an epoch ends within the batch, the next one goes on."""
@@ -119,8 +127,23 @@ class Batches:
             generator = random_stream(*self.key, 0, epoch)
             # An epoch may end within a batch, so two orders are alive at a time.
             self._orders = {key: order for key, order in self._orders.items() if key == epoch - 1}
-            self._orders[epoch] = torch.randperm(len(self.dataset), generator=generator).numpy()
+            order = torch.randperm(len(self.dataset), generator=generator).numpy()
+            self._orders[epoch] = order if self._similar is None else self._grouped(order, self._similar, generator)
         return self._orders[epoch]
+
+    def _grouped(self, order: np.ndarray, similar: np.ndarray, generator: torch.Generator) -> np.ndarray:
+        """Each object in turn takes those of its most similar ones that are left; the groups come in a random order.
+
+        Of an object that the data name twice one copy is taken: nothing can tell it from the other.
+        """
+        left, groups = np.ones(len(order), dtype=bool), []
+        for index in order.tolist():
+            if left[index]:
+                names = {self.dataset.object_ids[other]: other for other in similar[index].tolist() if left[other]}
+                names.pop(self.dataset.object_ids[index], None)
+                groups.append([index, *names.values()][:_GROUP])
+                left[groups[-1]] = False
+        return np.array([index for at in torch.randperm(len(groups), generator=generator) for index in groups[at]])
 
     def _object(self, index: int, step: int) -> tuple[Float[Tensor, "views n 3"], Float[Tensor, "3 3"]]:
         generator = random_stream(*self.key, 1, step, index)

@@ -43,6 +43,7 @@ class CommonFrames:
 
     axes: Float[Tensor, "m 3 3"]
     chance: Float[Tensor, "m 24"]
+    similar: Int[Tensor, "m k"]  # the objects most similar to each
 
     def chance_of(
         self, frames: Float[Tensor, "b 24 3 3"], objects: Int[Tensor, "b"], turned: Float[Tensor, "b 3 3"]
@@ -71,11 +72,12 @@ def common_frames(
     if rows is None:  # more processes than objects
         raise ConfigError(f"{world.size} processes cannot share {len(dataset)} objects: use fewer")
     axes, descriptors, chosen = (world.summed(row.to(world.device)).cpu() for row in rows)
-    chance = None
+    found = None
     if world.is_writer:
         tied = ties(descriptors)
-        chance = smoothed(tied, chosen.numpy()) if trained else synchronised(tied)
-    return CommonFrames(axes, torch.from_numpy(world.agreed(chance)).float())
+        found = smoothed(tied, chosen.numpy()) if trained else synchronised(tied), tied.neighbour
+    chance, similar = world.agreed(found)
+    return CommonFrames(axes, torch.from_numpy(chance).float(), torch.from_numpy(similar))
 
 
 def _whole(dataset: PointDataset, index: int, points: int) -> Float[Tensor, "n 3"]:

@@ -153,6 +153,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
         elif kept is not None:
             optimizer.load_state_dict(kept.optimizer)
             stage.restore(kept.found)
+            batches.group(stage.similar())
         settings = settings.fitted(state.steps)
         monitor.begin(name, state.step, state.steps)
 
@@ -163,6 +164,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             if stage.survey_is_due(share):
                 monitor.say(f"step {state.step}: looking for a frame that similar objects share")
                 stage.survey(dataset, world)
+                batches.group(stage.similar())
                 step_gradients.forget()
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from geocaps.data import PointDataset
@@ -73,6 +73,10 @@ class Stage(nn.Module, ABC):
 
     def survey(self, dataset: PointDataset, world: World) -> None:
         """Looks at all objects together; draws made before it are stale."""
+
+    def similar(self) -> Int[Tensor, "m k"] | None:
+        """The objects most similar to each, where a survey found them."""
+        return None
 
     def found(self) -> dict[str, Tensor]:
         """What the survey found, for a run that is resumed."""
@@ -180,6 +184,9 @@ class ObjectStage(_SecondStage):
 
     def survey(self, dataset: PointDataset, world: World) -> None:
         self.common = common_frames(dataset, self.described, self.model.config.points, world, trained=self.was_trained)
+
+    def similar(self) -> Int[Tensor, "m k"] | None:
+        return None if self.common is None else self.common.similar
 
     def found(self) -> dict[str, Tensor]:
         return {} if self.common is None else vars(self.common)

@@ -190,9 +190,7 @@ def plane_normals(near: Float[np.ndarray, "3 n k"]) -> Float[np.ndarray, "3 n"]:
     """
     near = near - near.mean(axis=-1, keepdims=True)
     x, y, z = near
-    xx, xy, xz, yy, yz, zz = (
-        np.einsum("nk,nk->n", *pair) for pair in ((x, x), (x, y), (x, z), (y, y), (y, z), (z, z))
-    )
+    xx, xy, xz, yy, yz, zz = (np.einsum("nk,nk->n", *pair) for pair in ((x, x), (x, y), (x, z), (y, y), (y, z), (z, z)))
     middle = (xx + yy + zz) / 3
     a, b, c = xx - middle, yy - middle, zz - middle
     spread = np.sqrt((a * a + b * b + c * c + 2 * (xy * xy + xz * xz + yz * yz)) / 6)
