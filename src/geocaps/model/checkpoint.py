@@ -24,8 +24,6 @@ from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.config import ModelConfig
 
 if TYPE_CHECKING:
-    import torch
-
     import geocaps.model.autoencoder
 
 SHIPPED = "shipped"
@@ -79,7 +77,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: str | os.PathLike[str] | None = None, device: str | torch.device = "cpu"
+    folder: str | os.PathLike[str] | None = None,
 ) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder (by default the shipped one), in evaluation mode.
 
@@ -118,7 +116,7 @@ def load_checkpoint(
             raise CheckpointError(f"{place / WEIGHTS}: {name} holds values that are not finite: the training diverged")
     model = GeometricCapsuleAutoencoder(config)
     model.load_state_dict(weights, strict=True)
-    return model.to(device).eval()
+    return model.eval()
 
 
 def load_named(name: str) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
