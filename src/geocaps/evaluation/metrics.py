@@ -35,11 +35,11 @@ Summary = dict[str, Any]
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bootstrap_interval(values: Float[np.ndarray, "n"], seed: int = 0) -> list[float] | None:
+def bootstrap_interval(values: Float[np.ndarray, "n"]) -> list[float] | None:
     """The 95 % percentile interval of the mean over objects drawn with replacement; of one value there is none."""
     if len(values) < 2:
         return None
-    picks = np.random.default_rng(seed).integers(len(values), size=(BOOTSTRAP, len(values)))
+    picks = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
     low, high = np.percentile(values[picks].mean(axis=1), [2.5, 97.5])
     return [float(low), float(high)]
 
@@ -138,9 +138,9 @@ def mean_angle_degrees(rotations: Pose) -> float:
 
 
 @cache
-def chance_spread_degrees(count: int, draws: int = 200, seed: int = 0) -> float:
-    """The mean :func:`spread_degrees` of so many uniform rotations, by simulation."""
-    guesses = Pose.random(draws, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def chance_spread_degrees(count: int) -> float:
+    """The mean :func:`spread_degrees` of so many uniform rotations, by simulation (200 draws)."""
+    guesses = Pose.random(200, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return float(np.mean([_spread(wxyz) for wxyz in guesses.wxyz.numpy()]))
 
 
