@@ -1,4 +1,4 @@
-"""One training step of the paper's object layer, setting by setting: as 0.1.0 trained Table 1, and as it is trained now.
+"""One training step of the paper's object layer, setting by setting: as Table 1 was trained in 0.1.0, and now.
 
 Both at the sizes of today's Table 1 (width 128, two blocks), on the same objects, with the first layer that ships. The
 two take turns, so that other work on the machine hits both; processor time of a whole step (gradients, clipping, Adam).
@@ -83,8 +83,9 @@ def main() -> None:
             steps = stepper(before), stepper(now)
             seconds = [[step() for step in steps] for _ in range(options.rounds)]
             old, new = (statistics.median(column) for column in zip(*seconds, strict=True))
+            steps_a_second = f"before {1 / old:.1f}, now {1 / new:.1f} steps a second"
             print(
-                f"{letter} {name:8} before {old:.3f} ({1 / old:.1f}/s)  now {new:.3f} ({1 / new:.1f}/s)  {old / new:.1f}x"
+                f"{letter} {name:8} before {old:.3f}, now {new:.3f} s: {old / new:.1f}x ({steps_a_second})", flush=True
             )
 
 

@@ -123,6 +123,7 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
         validations=10,
         validation_objects=64,
         save_every=250,
+        tensorboard=False,
     )
 
 
