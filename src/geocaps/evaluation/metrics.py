@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import late_interaction
+from geocaps.training.stage import modulo_signs
 
 RIGHT_DEGREES = 15
 """An answer this near the other view's is right."""
@@ -68,6 +69,33 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
     summary = means(columns)
     summary["rae_median"] = float(np.median(errors)) if len(errors) else None
     return summary
+
+
+def sign_summary(left: Pose, principal: Pose) -> Summary:
+    """What a mean angle hides when axes are found and their signs are not.
+
+    ``left [n]`` is what is left of the rotations, in the canonical frame; ``principal`` are the objects' principal axes
+    as seen from there. ``right_signs`` is the share in which none of the four proper sign changes of the canonical
+    axes would come nearer. ``modulo_signs`` is the mean angle/π after the best of them, ``within_15_modulo_signs`` the
+    share within 15° then, and ``modulo_principal_signs`` the mean after the best sign change of the principal axes.
+    """
+    errors = modulo_signs(left).double().numpy()
+    on_principal = modulo_signs(principal.inverse() @ left @ principal).double().numpy()
+    return means(
+        {
+            "right_signs": (left.wxyz.abs().argmax(dim=-1) == 0).numpy(),
+            "modulo_signs": errors,
+            f"within_{RIGHT_DEGREES}_modulo_signs": errors * 180 <= RIGHT_DEGREES,
+            "modulo_principal_signs": on_principal,
+        }
+    )
+
+
+@cache
+def chance_modulo_signs(draws: int = 100_000, seed: int = 0) -> float:
+    """The mean ``modulo_signs`` of uniform rotations, by simulation."""
+    guesses = Pose.random(draws, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return float(modulo_signs(guesses).mean())
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:

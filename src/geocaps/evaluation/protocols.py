@@ -42,12 +42,12 @@ from geocaps.evaluation.metrics import (
     retrieval_summary,
 )
 from geocaps.evaluation.pairs import ROTATION, Pair, Pairs
-from geocaps.geometry.se3 import concatenate, stack
+from geocaps.geometry.se3 import Pose, concatenate, stack
 from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.losses import FEATURE_SHARE
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import random_stream
-from geocaps.training.stage import rotation_error
+from geocaps.training.stage import left_over, rotation_error
 
 PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""
@@ -120,6 +120,8 @@ class Measured:
     """Of the answers for the first and the second cloud; None for a method that states none."""
     frames: Float[np.ndarray, "n 2"] | None = None
     """Error of the whole object's centre and ratio of its radius; None for a method that finds neither."""
+    left: Pose | None = None
+    """What is left of each rotation ``[n]``, in the canonical frame of the first cloud; None for a baseline."""
 
     def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
         """The figures of a table's row."""
@@ -223,6 +225,7 @@ def measure_rows(model: Model, views: Views, trials: int = 1, ablate_parts: bool
             if one
             else None,
             frames=_frames(found, second, made) if frames and one and second is not None else None,
+            left=left_over(first.pose, found.pose, turns) if errors else None,
         )
 
     rows = {MODEL: row(answers, frames=True)}
