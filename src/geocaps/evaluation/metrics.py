@@ -22,7 +22,7 @@ from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import late_interaction
 
 RIGHT_DEGREES = 15
-"""An answer this near the other view's is right."""
+"""An answer this near the other cloud's is right."""
 SURE = 0.9
 WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
@@ -71,7 +71,7 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
-    """How often an answer of some confidence is right, that is within 15° of the other view's.
+    """How often an answer of some confidence is right, that is within 15° of the other cloud's.
 
     ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
     ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` say of
@@ -92,8 +92,8 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "
 def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.ndarray, "n"]) -> Summary:
     """The same of pairs: how many have two sure answers, and how many of these are within 15° of each other.
 
-    An intact view that is rightly sure counts as wrong in :func:`calibration` where the other, damaged one is wrong and
-    said so. Here nothing is held against a pair of which either view doubts.
+    In :func:`calibration`, an intact cloud that is rightly sure counts as wrong where the other, damaged one is wrong
+    and says so. Here a pair counts only if both of its clouds are sure.
     """
     right, sure = errors * 180 <= RIGHT_DEGREES, confidence.min(axis=1) >= SURE
     shares = {"sure_pairs": _mean(sure), "right_when_pair_sure": _mean(right[sure])}
