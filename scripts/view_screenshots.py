@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import math
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +21,8 @@ import geocaps
 from geocaps.data.corruption import crop_half_space, gaussian_noise
 from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
-from geocaps.viewer.clouds import by_name, shown_cloud
+from geocaps.viewer.clouds import by_name, embedded_cloud, embedded_names, shown_cloud
+from geocaps.viewer.scene_mode import EXAMPLE_SCAN
 from geocaps.viewer.server import Shared, Viewer
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -29,6 +33,8 @@ DRAGGED = "furniture: armchair (1)"
 FRAMES, FRAME_MS, FILM = 28, 110, (826, 434)
 FILM_COLORS = 200
 NEARER = 0.78  # the camera, against where it stands at first
+INDEXED = 69  # the procedural shapes that the page lists
+HALF_HIDDEN = 0.5  # share of the parts that are seen in the frame that is shown
 
 
 def main(folder: Path) -> None:
@@ -39,7 +45,16 @@ def main(folder: Path) -> None:
     scan = crop_half_space(whole.sample(3000, generator).points, 0.7, generator)[0]
     scan = gaussian_noise(Pose.random(generator=generator).apply(scan), 0.008, generator)
     files = by_name([shown_cloud("model.ply", model_cloud.numpy(), 16), shown_cloud("scan.ply", scan.numpy(), 16)])
-    viewer = Viewer(Shared(geocaps.load(), files), port=0)
+    model = geocaps.load()
+    with tempfile.TemporaryDirectory() as place:
+        index = geocaps.Index(Path(place) / "shapes.lance", model)
+        names = embedded_names()[:INDEXED]
+        clouds = [model_cloud.numpy(), *(embedded_cloud(name, 16).points for name in names)]
+        index.add(clouds, names=["model.ply", *names])
+        _take_all(Viewer(Shared(model, files, index), port=0), folder)
+
+
+def _take_all(viewer: Viewer, folder: Path) -> None:
     try:
         with sync_playwright() as playwright:
             browser = launch(playwright)
@@ -48,6 +63,11 @@ def main(folder: Path) -> None:
             _film(person, folder)
             _parts(person, folder)
             _align(person, folder)
+            person.open(viewer)  # the camera stands where it does at first
+            _search(person, folder)
+            _paint(person, folder)
+            _track(person, folder)
+            _scene(person, folder)
             browser.close()
     finally:
         viewer.stop()
@@ -86,10 +106,14 @@ def _turn(person: Person, angles: list[int]) -> None:
             person.server.put(slider, float(angle))
         mode.draw()
 
-    # In a thread of its own, as a browser's event is: the browser must be able to answer.
+    _do(person, work, lambda state: state["angles"] == angles)
+
+
+def _do(person: Person, work: Callable[[], None], done: Callable[[dict[str, Any]], bool]) -> None:
+    """In a thread of its own, as a browser's event is: the browser must be able to answer."""
     thread = threading.Thread(target=person.server.guarded(work), args=(None,))
     thread.start()
-    person.wait(lambda state: state["angles"] == angles)
+    person.wait(done)
     thread.join()
 
 
@@ -109,6 +133,56 @@ def _align(person: Person, folder: Path) -> None:
     person.press("Align A to B")
     person.wait(lambda state: state["alignment"] is not None)
     _take(person, folder / "view_align.png")
+
+
+def _search(person: Person, folder: Path) -> None:
+    """A scan that is opened while this mode is shown is looked for at once."""
+    person.press("Search")
+    person.choose("object", "scan.ply")
+    person.wait(lambda state: state["hits"] is not None)
+    _take(person, folder / "view_search.png")
+
+
+def _paint(person: Person, folder: Path) -> None:
+    """Legs, seat and back of one chair, by the height of its parts."""
+    person.press("Paint")
+    person.choose("object", "chair 2")
+    person.wait(lambda state: state["painted"] is not None and state["painted"]["object"] == "chair 2")
+    mode = person.server.modes["Paint"]
+
+    def work() -> None:
+        painting = mode.result()
+        heights = painting.row()[0][0][:, 1]
+        for part in np.unique(painting.parts[painting.parts >= 0]).tolist():
+            height = float(heights[painting.parts == part].mean())
+            painting.paint_part(part, 1 if height < -0.15 else 2 if height < 0.15 else 3)
+        mode.draw()
+
+    _do(person, work, lambda state: {1, 2, 3} <= set(state["painted"]["labels"]))
+    _take(person, folder / "view_paint.png")
+
+
+def _track(person: Person, folder: Path) -> None:
+    person.press("Track")
+    person.press("Track the object")
+    person.wait(lambda state: state["track"] is not None)
+    found = person.server.modes["Track"].result().found
+    seen = [abs(float(one.parts_visible.mean()) - HALF_HIDDEN) + one.lost for one in found]
+    number = int(np.argmin(seen))
+    person.enter("frame", number)
+    person.wait(lambda state: state["track"]["frame"] == number)
+    _take(person, folder / "view_track.png")
+
+
+def _scene(person: Person, folder: Path) -> None:
+    person.press("Scene")
+    person.choose("scan", EXAMPLE_SCAN)
+    person.press("Find the objects")
+    person.wait(lambda state: state["scene"] is not None)
+    mode = person.server.modes["Scene"]
+    person.choose("look at", mode.object.options[1])
+    person.wait(lambda state: state["scene"]["chosen"] == 0)
+    _take(person, folder / "view_scene.png")
 
 
 def _seen(person: Person) -> Image.Image:

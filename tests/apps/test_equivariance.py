@@ -22,9 +22,10 @@ def model():
 
 
 def embedded(name, count):
-    """Two shapes of each class, or every third piece of furniture, with so many points."""
+    """Two shapes of each class, or the pieces of furniture (every third of them, where points are many)."""
     dataset = load(name)
-    for index in range(0, len(dataset), 25 if name == "shapes" else 3):
+    every = 25 if name == "shapes" else 1 if count == 2_048 else 3
+    for index in range(0, len(dataset), every):
         if name == "shapes":
             yield dataset.samplings(index, count, 1, torch.Generator().manual_seed(index))[0].double().numpy()
         else:

@@ -22,6 +22,8 @@ def folder(tmp_path_factory):
     points = np.insert(points, range(0, 70, 10), np.nan, axis=0)
     save_points(folder / "scan.pcd", points)
     save_points(folder / "scan.xyz", points)
+    (folder / "frames").mkdir()
+    save_points(folder / "frames" / "0.ply", points[np.isfinite(points).all(axis=1)])
     return folder
 
 
@@ -38,11 +40,28 @@ def commands(scan, folder):
         "index add": (["index", "add", index, scan], lambda record: record["dropped"] == HOLES),
         "index search": (["index", "search", index, scan], lambda record: record["dropped"] == HOLES),
         "view": (["view", scan, "--export", f"{out}.html"], lambda record: record["dropped"] == HOLES),
+        "locate": (["locate", labelled, scan], lambda record: len(record["finds"]) == 1),
+        "scene": (["scene", scan], lambda record: len(record["objects"]) == 1),
+        "track": (["track", scan, folder / "frames"], lambda record: record["tracked"] == 1),
     }
 
 
 @pytest.mark.parametrize(
-    "command", ["align", "parts", "canonical", "complete", "transfer", "encode", "index add", "index search", "view"]
+    "command",
+    [
+        "align",
+        "parts",
+        "canonical",
+        "complete",
+        "transfer",
+        "encode",
+        "index add",
+        "index search",
+        "view",
+        "locate",
+        "scene",
+        "track",
+    ],
 )
 def test_a_scan_is_read_without_them_and_other_files_when_asked(command, folder, capsys):
     def call(scan, *options):

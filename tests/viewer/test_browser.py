@@ -154,6 +154,20 @@ def test_what_gives_the_same_is_copied(person):
     assert "geocaps parts chair_1.ply --out parts.ply" in copied
 
 
+def test_it_is_copied_where_the_browser_has_no_clipboard_for_the_page(person):
+    """As over plain HTTP from another machine: by a selection, as a person would."""
+    person.page.evaluate(
+        """() => {
+            Object.defineProperty(navigator, "clipboard", {value: undefined, configurable: true});
+            document.addEventListener("copy", () => { window.taken = getSelection().toString(); });
+        }"""
+    )
+    person.unfold("The same as a command, and in Python")
+    person.press("copy")
+    person.page.get_by_role("button", name="copied").wait_for()
+    assert person.page.evaluate("window.taken").strip() == person.server.object.code()
+
+
 def test_two_clouds_are_aligned(person):
     # A table looks nearly the same from its other side.
     person.choose("object", "table 2")

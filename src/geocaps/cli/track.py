@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from geocaps.cli import output
-from geocaps.cli.output import Flag, Json, OutFile, Weights
+from geocaps.cli.output import DropInvalid, Flag, Json, OutFile, Weights
 from geocaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def track(
     png: OutFile = None,
     viewer: tuple[float, float, float] = (0.0, 0.0, 0.0),
     viewer_unknown: Flag = False,
+    drop_invalid: DropInvalid = False,
     weights: Weights = None,
     json: Json = False,
 ) -> None:
@@ -43,6 +44,7 @@ def track(
     """
     from contextlib import nullcontext
 
+    from geocaps.apps.clouds import as_cloud
     from geocaps.apps.encode import load
     from geocaps.apps.track import Tracker
     from geocaps.apps.track.files import SUFFIXES, Frames, poses_file
@@ -56,9 +58,8 @@ def track(
         if target is not None:
             check_target(target, suffixes, inputs=sources)
     frames = Frames(sources[-1])
-    tracker = Tracker(
-        sources[0] if len(sources) == 2 else None, model=load(weights), viewer=None if viewer_unknown else viewer
-    )
+    reference = as_cloud(sources[0], 0, "the reference", drop_invalid=drop_invalid) if len(sources) == 2 else None
+    tracker = Tracker(reference, model=load(weights), viewer=None if viewer_unknown else viewer)
     drawn = set(evenly(min(len(frames), MOST_DRAWN), len(frames)).tolist() if png is not None else ())
     shots: list[Shot] = []
     lost: list[dict[str, Any]] = []

@@ -142,7 +142,7 @@ def reliability(evaluation: Evaluation) -> bytes:
         axes.plot(stated, right, linewidth=1, label=name)
         axes.scatter(stated, right, s=[4 + 120 * row["answers"] / answers for row in rows])
     axes.set_xlabel("stated confidence", fontsize=8)
-    axes.set_ylabel("share within 15° of the other view's answer", fontsize=8)
+    axes.set_ylabel("share within 15° of the other cloud's answer", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.legend(fontsize=7)
     return to_png(figure)

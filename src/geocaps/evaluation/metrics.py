@@ -23,7 +23,7 @@ from geocaps.model.losses import late_interaction
 from geocaps.training.stage import modulo_signs
 
 RIGHT_DEGREES = 15
-"""An answer this near the other view's is right."""
+"""An answer this near the other cloud's is right."""
 SURE = 0.9
 WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
@@ -99,7 +99,7 @@ def chance_modulo_signs(draws: int = 100_000, seed: int = 0) -> float:
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
-    """How often an answer of some confidence is right, that is within 15° of the other view's.
+    """How often an answer of some confidence is right, that is within 15° of the other cloud's.
 
     ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
     ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` say of
@@ -120,8 +120,8 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "
 def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.ndarray, "n"]) -> Summary:
     """The same of pairs: how many have two sure answers, and how many of these are within 15° of each other.
 
-    An intact view that is rightly sure counts as wrong in :func:`calibration` where the other, damaged one is wrong and
-    said so. Here nothing is held against a pair of which either view doubts.
+    In :func:`calibration`, an intact cloud that is rightly sure counts as wrong where the other, damaged one is wrong
+    and says so. Here a pair counts only if both of its clouds are sure.
     """
     right, sure = errors * 180 <= RIGHT_DEGREES, confidence.min(axis=1) >= SURE
     shares = {"sure_pairs": _mean(sure), "right_when_pair_sure": _mean(right[sure])}

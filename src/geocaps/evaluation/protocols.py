@@ -80,7 +80,7 @@ def alignment_scope(dataset: PointDataset) -> Scope:
     if not classes:
         notes.append(
             f"none of the set's classes is known to be asymmetric: alignment is averaged over all {len(dataset)} "
-            "objects, and a symmetric one counts as wrong when it is aligned to an equal view of itself"
+            "objects, and a symmetric one counts as wrong when it is turned into a pose in which it looks the same"
         )
         return Scope(np.ones(len(dataset), dtype=bool), (), tuple(notes))
     missing = [name for name in known if name not in present]

@@ -128,7 +128,7 @@ def inline_image(name: str, png: bytes, caption: str) -> str:
 def _heading(evaluation: Evaluation) -> str:
     settings, dataset = evaluation.settings, evaluation.dataset
     return (
-        f"weights {settings.weights}, data {dataset.name} ({len(dataset)} objects), {settings.points} points a view, "
+        f"weights {settings.weights}, data {dataset.name} ({len(dataset)} objects), {settings.points} points a cloud, "
         f"seed {settings.seed}, {settings.selection}"
     )
 
@@ -144,8 +144,8 @@ def _key(evaluation: Evaluation) -> list[str]:
     lines += [f"{name}: {BASELINES[name].what}" for name in evaluation.baselines]
     if evaluation.completion:
         lines.append(
-            "mirror image: at the plane through the view's centroid, orthogonal to one of its principal axes, whose "
-            "image lies nearest to the view"
+            "mirror image: at the plane through the cloud's centroid, orthogonal to one of its principal axes, whose "
+            "image lies nearest to the cloud"
         )
     return lines + evaluation.notes
 
@@ -183,7 +183,7 @@ def _trust_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Tab
     """How far a stated confidence can be trusted, and how well the whole object's centre and size are found."""
     right = f"of these within {RIGHT_DEGREES}°"
     shares = {
-        "sure": (f"views: confidence ≥ {SURE}", "answers"),
+        "sure": (f"clouds: confidence ≥ {SURE}", "answers"),
         "right_when_sure": (right, "answers_sure"),
         "sure_pairs": (f"pairs: both ≥ {SURE}", "pairs"),
         "right_when_pair_sure": (right, "pairs_sure"),
@@ -210,10 +210,10 @@ def _trust_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Tab
 
 
 def _completion_table(result: Mapping[str, Any]) -> Table:
-    """How near the whole object a partial view is brought."""
+    """How near the whole object a partial cloud is brought."""
     methods = {
         "chamfer_completed": f"{MODEL} [95 %]",
-        "chamfer_as_given": "view as it is [95 %]",
+        "chamfer_as_given": "cloud as it is [95 %]",
         "chamfer_mirrored": "with its mirror image [95 %]",
     }
 
@@ -256,8 +256,8 @@ def _one_cloud_table(result: Mapping[str, Any]) -> Table:
             rows.append(row(text, result["labels"], name, None))
     if parts := result["parts"]:
         rows += [row(text, parts, name, parts["chance"][name]) for name, text in _PARTS.items()]
-    header = ("one view", "mean", "95 %", "chance", "objects")
-    return Table(f"One view at a time, {result['data']['name']}", header, tuple(rows))
+    header = ("one cloud", "mean", "95 %", "chance", "objects")
+    return Table(f"One cloud at a time, {result['data']['name']}", header, tuple(rows))
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -162,7 +162,7 @@ def evaluate(model: Model, dataset: PointDataset, settings: Settings, say: Say =
     started = time.perf_counter()
     scope = alignment_scope(dataset)
     pairs = Pairs(dataset, settings.points, settings.seed)
-    say(f"encoding the first views of {len(dataset)} objects")
+    say(f"encoding the first clouds of {len(dataset)} objects")
     first = encode_all(model, [pairs.first(index) for index in range(len(dataset))])
     protocols: dict[str, Measured] = {}
     variants: dict[str, dict[str, Measured]] = {}
@@ -218,7 +218,7 @@ def _check(model: Model, settings: Settings) -> None:
     kept = min(KEPT.get(protocol, 1.0) for protocol in settings.protocols)
     if round(kept * settings.points) < parts:
         raise UsageError(
-            f"--points {settings.points} leaves fewer points than the model's {parts} parts in a view: "
+            f"--points {settings.points} leaves fewer points than the model's {parts} parts in a cloud: "
             f"give at least {math.ceil(parts / kept)}"
         )
 
