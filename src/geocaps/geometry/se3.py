@@ -67,10 +67,10 @@ class Pose(Batch):
     # ── construction ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
-    def identity(cls, *batch: int, dtype: torch.dtype = torch.float32) -> Pose:
-        wxyz = torch.zeros(*batch, 4, dtype=dtype)
+    def identity(cls, *batch: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Pose:
+        wxyz = torch.zeros(*batch, 4, dtype=dtype, device=device)
         wxyz[..., 0] = 1
-        return cls(torch.zeros(*batch, 3, dtype=dtype), wxyz)
+        return cls(torch.zeros(*batch, 3, dtype=dtype, device=device), wxyz)
 
     @classmethod
     def from_network(cls, vote: Float[Tensor, "*batch 7"]) -> Pose:
