@@ -134,11 +134,6 @@ class Routing:
                 )
         return pooled, winners
 
-    def share(self) -> Float[Tensor, "b j"]:
-        """The share of the points that is routed to each part."""
-        total = torch.zeros(self.objects * self.parts, dtype=self.weight.dtype, device=self.weight.device)
-        return total.index_add(0, self.part, self.weight).view(self.objects, self.parts) / self.points
-
     def reached(self) -> Bool[Tensor, "b j"]:
         """Which parts have a point."""
         return self.counts.view(self.objects, self.parts) > 0
@@ -247,8 +242,11 @@ class PartsResult:
 
     @property
     def parts(self) -> Parts:
-        """What goes on to layer 2."""
-        return Parts(self.capsules, self.routing.share())
+        """What goes on to layer 2: the capsules, and the share of the points that is routed to each."""
+        routed = self.routing
+        total = torch.zeros(routed.objects * routed.parts, dtype=routed.weight.dtype, device=routed.weight.device)
+        total = total.index_add(0, routed.part, routed.weight)
+        return Parts(self.capsules, total.view(routed.objects, routed.parts) / routed.points)
 
 
 class PointsToParts(nn.Module):

@@ -31,26 +31,15 @@ __all__ = [
     "save_checkpoint",
     "train",
 ]
-_WHERE = {
-    "model.checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "training.config": (
-        "PRESETS",
-        "AgreementObjective",
-        "Augmentation",
-        "PaperObjective",
-        "StageConfig",
-        "TrainConfig",
-        "preset",
-    ),
-    "training.loop": ("TrainResult", "train"),
-}
+_MODULES = ("model.checkpoint", "training.config", "training.loop")
 
 
 def __getattr__(name: str) -> object:
     """Names are imported when they are first used: who reads a checkpoint does not wait for the loop."""
-    for module, names in _WHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"geocaps.{module}"), name)
+    for module in _MODULES if name in __all__ else ():
+        found = importlib.import_module(f"geocaps.{module}")
+        if hasattr(found, name):
+            return getattr(found, name)
     raise AttributeError(f"module 'geocaps.training' has no attribute {name!r}")
 
 
