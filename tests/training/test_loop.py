@@ -104,7 +104,7 @@ def test_the_papers_objective(data: Path, tmp_path: Path) -> None:
     assert noise[-1] == 180
 
 
-def test_a_training_whose_votes_are_all_alike_is_stopped(run: Path, data: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_training_whose_votes_are_all_alike_is_stopped(data: Path, tmp_path: Path, monkeypatch) -> None:
     """A Q that turns every viewpoint by the same rotation; the same training with one that does not goes on."""
     monkeypatch.setattr(stages, "SPREAD_STEP", 3)
     made = tiny.paper_config(tmp_path / "out", data, stage="object", init="taken over below")

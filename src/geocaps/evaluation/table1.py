@@ -181,7 +181,8 @@ def table1(
             config = replace(config, object=config.object.fitted(steps))
         state = finished(config, say)
         model = Model(load_checkpoint(folder / "last"))
-        found = figures_of(model, shared, folder, state.step, say)
+        trained = {"training": replace(config, out="").to_dict(), "steps": state.step}
+        found = figures_of(model, shared, folder, trained, say)
         rows[letter] = Row(model, found["figures"], found["spread"], curve(folder), state.step, state.elapsed)
         parts = rows[letter].figures["parts"]
         say(f"setting {letter}: rotation error {parts['rae_mean']:.3f} after {state.step} steps")
@@ -238,6 +239,11 @@ class SharedViews:
         return alignment_scope(self.dataset)
 
     @property
+    def aligned(self) -> list[int]:
+        """The objects that rotations are averaged over."""
+        return np.flatnonzero(self.scope.aligned).tolist()
+
+    @property
     def made_with(self) -> dict[str, Any]:
         """What the figures depend on, beside the model."""
         return {"data": self.dataset.fingerprint, "points": self.points, "seed": self.seed, "trials": TRIALS}
@@ -264,10 +270,14 @@ _STARTS, _SPREAD = 101, 102
 
 
 def figures_of(
-    model: Model, shared: SharedViews, folder: Path, steps: int, say: Callable[[str], None]
+    model: Model, shared: SharedViews, folder: Path, trained: dict[str, Any], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """A model's ``figures`` by protocol and the ``spread`` of its votes: read, where it was measured on these views."""
-    path, made_with = folder / "figures.json", shared.made_with | {"steps": steps}
+    """A model's ``figures`` by protocol and the ``spread`` of its votes.
+
+    Read, where the model of this training was measured on these views before.
+    """
+    path = folder / "figures.json"
+    made_with = json.loads(json.dumps(shared.made_with | trained))
     if path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_with"] == made_with:
@@ -276,14 +286,18 @@ def figures_of(
     say(f"{folder}: measuring")
     views = shared.seen(model)
     figures = {name: _measured(model, one, shared) for name, one in views.items()}
-    found = {"made_with": made_with, "figures": figures, "spread": _spread(model, views["parts"].first, shared.seed)}
+    found = {
+        "made_with": made_with,
+        "figures": figures,
+        "spread": _spread(model, views["parts"].first.chosen(shared.aligned), shared.seed),
+    }
     write_json(folder, path.name, found)
     return found
 
 
 def _measured(model: Model, views: Views, shared: SharedViews) -> Summary:
     """One trial of all objects; the best of ten of those that are aligned, as it chooses among poses alone."""
-    scope, chosen = shared.scope, np.flatnonzero(shared.scope.aligned).tolist()
+    scope, chosen = shared.scope, shared.aligned
     whole = measure_rows(model, views)[OWN_ROW]
     assert whole.left is not None
     some = Views(
