@@ -161,9 +161,9 @@ def points_shown() -> Iterator[None]:
     """Clouds that are encoded or trained on show their points."""
     parse = GeometricCapsuleAutoencoder.parse
 
-    def parse_cloud(model: GeometricCapsuleAutoencoder, points: Tensor, generator: Any = None) -> Parse:
+    def parse_cloud(model: GeometricCapsuleAutoencoder, points: Tensor) -> Parse:
         model.object.cloud = points.float()
-        return parse(model, points, generator)
+        return parse(model, points)
 
     with (
         layer_is(LooksAtPoints),

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import geocaps
-from geocaps.apps import upright
+from geocaps.apps import orient
 from geocaps.data import load
 from geocaps.geometry.frames import surface_axes
 from geocaps.geometry.se3 import Pose
@@ -49,10 +49,10 @@ def measure(data: str) -> None:
             Pose.random(generator=random_stream(9, i)).rotation_matrix().double().numpy() for i in range(len(some))
         ]
         clouds = [some.points(i)[:1024].double().numpy() @ turn.T for i, turn in enumerate(turns)]
-        standing = [upright.Standing.of(one) for one in model.encode_many(clouds)]
+        standing = [orient.Standing.of(one) for one in model.encode_many(clouds)]
         found = {
-            "together": upright.stood_up(standing, "z"),
-            "each alone": [upright.stood_up([one], "z")[0] for one in standing],
+            "together": orient.stood_up(standing, "z"),
+            "each alone": [orient.stood_up([one], "z")[0] for one in standing],
         }
         for method, oriented in found.items():
             right = [one.pose.rotation[:, 2] @ turn @ UP > NEAR for one, turn in zip(oriented, turns, strict=True)]
@@ -82,7 +82,7 @@ def fitted() -> np.ndarray:
             axes = surface_axes(torch.from_numpy(points)[None], even)[0][0].numpy()
             six = np.concatenate([axes.T, -axes.T])
             if (six @ UP).max() > NEAR:
-                values.append([upright.evidence(points, up) for up in six])
+                values.append([orient.evidence(points, up) for up in six])
                 true.append(int((six @ UP).argmax()))
                 of_set += 1
         share += [1 / of_set] * of_set

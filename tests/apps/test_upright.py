@@ -10,8 +10,7 @@ import torch
 
 import geocaps
 from geocaps import cli
-from geocaps.apps.orient import Described
-from geocaps.apps.upright import WEIGHTS, Standing, _carried, _least_turn, evidence, stood_up
+from geocaps.apps.orient import WEIGHTS, Described, Standing, _carried, _least_turn, evidence, stood_up
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import UsageError
 from geocaps.geometry.similarity import Similarity

@@ -15,6 +15,9 @@ from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points, save_points
 from tests.basic_shapes import basic_shape
+from tests.cli.command import command
+
+call = command("align")
 
 TRUTH = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
 
@@ -30,12 +33,6 @@ def written(folder, points):
     save_points(a, points.numpy())
     save_points(b, TRUTH.apply(points).numpy())
     return str(a), str(b)
-
-
-def call(capsys, *args):
-    code = cli.run(["align", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_for_people(capsys, chairs):

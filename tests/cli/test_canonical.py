@@ -7,10 +7,12 @@ import pytest
 import torch
 import trimesh
 
-from geocaps import cli
 from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points
+from tests.cli.command import command
+
+call = command("canonical")
 
 
 @pytest.fixture
@@ -24,12 +26,6 @@ def folder(tmp_path):
     trimesh.creation.box((2, 1, 0.4)).export(place / "box.obj")
     (place / "bad.ply").write_text("nonsense")
     return place
-
-
-def call(capsys, *args):
-    code = cli.run(["canonical", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_folder_with_a_bad_file(capsys, folder, tmp_path):

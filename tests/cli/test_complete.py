@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import geocaps
-from geocaps import cli
 from geocaps.data.synthetic import make_shape
 from geocaps.io import load_points, save_points
+from tests.cli.command import command
+
+call = command("complete")
 
 
 @pytest.fixture
@@ -19,12 +21,6 @@ def scan(tmp_path):
     points = points[points[:, 0] > np.quantile(points[:, 0], 1 / 3)]
     save_points(tmp_path / "scan.ply", points * 1000 + [5e5, 5.4e6, 120])
     return tmp_path / "scan.ply"
-
-
-def call(capsys, *args):
-    code = cli.run(["complete", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_files_and_json(capsys, scan, tmp_path):

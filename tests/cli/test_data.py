@@ -15,6 +15,9 @@ import trimesh
 
 from geocaps.cli import run
 from geocaps.datasets import load
+from tests.cli.command import command
+
+call = command("data")
 
 
 @pytest.fixture
@@ -42,12 +45,6 @@ def site(tmp_path):
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-def call(capsys, *args):
-    code = run(["data", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_info_for_people(capsys):

@@ -13,6 +13,9 @@ import geocaps
 from geocaps import cli
 from geocaps.data.synthetic import make_shape
 from geocaps.io import save_points
+from tests.cli.command import command
+
+call = command("encode")
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +26,6 @@ def folder(tmp_path_factory):
         save_points(place / f"{seed}.ply", cloud)
     (place / "bad [1].ply").write_text("no")
     return place
-
-
-def call(capsys, *args):
-    code = cli.run(["encode", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_for_people(capsys, folder, tmp_path):

@@ -10,8 +10,11 @@ import pytest
 from geocaps.apps.encode import Model
 from geocaps.cli import run
 from geocaps.model.checkpoint import save_checkpoint
+from tests.cli.command import command
 from tests.evaluation.conftest import write_set
 from tests.model.conftest import TINY, make_model
+
+call = command("eval")
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +25,6 @@ def weights(tmp_path_factory):
 @pytest.fixture
 def data(tmp_path):
     return write_set(tmp_path / "set.npz")
-
-
-def call(capsys, *args):
-    code = run(["eval", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_json_has_every_promised_name(capsys, weights, data):

@@ -12,14 +12,11 @@ from geocaps import cli
 from geocaps.data.synthetic import make_shape
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points, save_points
+from tests.cli.command import command
+
+call = command("index")
 
 TURN = Pose(torch.tensor([1.0, -2.0, 3.0]).double(), torch.tensor([0.5, -0.5, 0.5, 0.5]).double())
-
-
-def call(capsys, *args):
-    code = cli.run(["index", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,12 @@ import torch
 import trimesh
 
 import geocaps
-from geocaps import cli
 from geocaps.io import save_points
+from tests.cli.command import command
+
+call = command("info")
 
 SHIPPED = Path(geocaps.__file__).parent / "weights" / "default"
-
-
-def call(capsys, *args):
-    code = cli.run(["info", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_without_a_word_the_environment_and_the_shipped_weights(capsys):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from geocaps import cli
 from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.io import load_points, save_points
+from tests.cli.command import command
+
+call = command("locate")
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +23,6 @@ def place(tmp_path_factory):
     save_points(folder / "mug.ply", made.members[0].model(20000))
     save_points(folder / "guitar.ply", guitar.sample(20000, torch.Generator().manual_seed(0)).points.numpy())
     return folder, made
-
-
-def call(capsys, *args):
-    code = cli.run(["locate", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_json_and_files(capsys, place, tmp_path):

@@ -7,8 +7,10 @@ import pytest
 import torch
 import trimesh
 
-from geocaps import cli
 from geocaps.data.synthetic import make_shape
+from tests.cli.command import command
+
+call = command("parts")
 
 GREY = (153, 153, 153)
 
@@ -17,12 +19,6 @@ GREY = (153, 153, 153)
 def chair(tmp_path):
     np.save(tmp_path / "chair.npy", make_shape("chair", 3).sample(400, torch.Generator().manual_seed(0)).points.numpy())
     return tmp_path / "chair.npy"
-
-
-def call(capsys, *args):
-    code = cli.run(["parts", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_files_and_json(capsys, chair, tmp_path):

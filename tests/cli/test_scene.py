@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from geocaps import cli
 from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.io import load_points, save_points
+from tests.cli.command import command
+
+call = command("scene")
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +20,6 @@ def scan(tmp_path_factory):
     shapes = [make_shape("car", 1), make_shape("toilet", 2)]
     save_points(path, compose(shapes, torch.Generator().manual_seed(7), points=5000).points)
     return path
-
-
-def call(capsys, *args):
-    code = cli.run(["scene", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.mark.slow

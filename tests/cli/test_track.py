@@ -7,9 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from geocaps import cli
 from geocaps.data.sequences import sequence
 from geocaps.io import save_points
+from tests.cli.command import command
+
+call = command("track")
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +26,6 @@ def place(tmp_path_factory):
     (folder / "frames" / "10.ply").write_text("no")
     np.save(folder / "frames.npy", np.stack([frame[:250] for frame in made.frames[:3]]))
     return folder
-
-
-def call(capsys, *args):
-    code = cli.run(["track", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_files_and_json(capsys, place, tmp_path):

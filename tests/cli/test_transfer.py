@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from geocaps import cli
 from geocaps.data.synthetic import make_shape
 from geocaps.io import load_points, save_points
+from tests.cli.command import command
+
+call = command("transfer")
 
 
 @pytest.fixture
@@ -23,12 +25,6 @@ def place(tmp_path):
             save_points(tmp_path / "mugs" / f"{seed}.ply", sample.points.numpy()[:, [1, 2, 0]])
     (tmp_path / "mugs" / "bad.ply").write_text("no")
     return tmp_path
-
-
-def call(capsys, *args):
-    code = cli.run(["transfer", *map(str, args)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_files_and_json(capsys, place):

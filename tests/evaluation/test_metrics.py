@@ -9,7 +9,7 @@ import torch
 
 from geocaps.evaluation import metrics
 from geocaps.geometry.se3 import Pose
-from geocaps.training.stage import rotation_error
+from geocaps.training.stage import left_over, modulo_signs, rotation_error
 
 
 def about_z(degrees):
@@ -21,6 +21,37 @@ def about_z(degrees):
 
 def random_poses(count, seed=0):
     return Pose.random(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_axes_with_a_wrong_sign_are_told_from_wrong_axes():
+    """Half turns about the canonical axes are forgiven, others are not; about principal axes likewise."""
+    flips = torch.eye(4, dtype=torch.float64)  # 1, i, j, k
+    found = Pose(torch.zeros(8, 3, dtype=torch.float64), flips.repeat(2, 1)) @ about_z([0.0] * 4 + [10.0] * 4)
+    nothing = about_z([0.0] * 8)
+    summary = metrics.sign_summary(found, nothing)
+    assert summary["right_signs"] == 0.25
+    assert summary["modulo_signs"] == pytest.approx(5 / 180)
+    assert summary["within_15_modulo_signs"] == 1
+    about_x = Pose.from_rotation(torch.tensor([[[1.0, 0, 0], [0, 0, -1], [0, 1, 0]]]), torch.zeros(1, 3)).map(
+        lambda tensor: tensor.double().expand(8, -1)
+    )
+    assert metrics.sign_summary(found, about_x)["modulo_principal_signs"] == pytest.approx(5 / 180)
+    turned = metrics.sign_summary(found[:4], about_z([30.0] * 4))
+    assert turned["modulo_signs"] == pytest.approx(0, abs=1e-6)
+    assert turned["modulo_principal_signs"] == pytest.approx((0 + 60 + 60 + 0) / 4 / 180)
+    wrong = metrics.sign_summary(about_z([90.0 - 1e-6]), about_z([0.0]))
+    assert wrong["modulo_signs"] == pytest.approx(0.5)
+    assert wrong["within_15_modulo_signs"] == 0
+
+
+def test_what_is_left_of_a_rotation_is_seen_in_the_canonical_frame():
+    first, turn, off = random_poses(20), random_poses(20, seed=1), random_poses(20, seed=2)
+    second = turn @ first @ off
+    left = left_over(first, second, turn)
+    torch.testing.assert_close(left.angle_to(off), torch.zeros(20, dtype=torch.float64), atol=1e-7, rtol=0)
+    nothing = Pose.identity(20, dtype=torch.float64)
+    torch.testing.assert_close(left.angle_to(nothing) / math.pi, rotation_error(first, second, turn))
+    assert metrics.chance_modulo_signs() == pytest.approx(float(modulo_signs(random_poses(5000)).mean()), abs=0.01)
 
 
 def test_a_perfect_model_has_no_rotation_error():

@@ -14,6 +14,7 @@ from geocaps.evaluation import protocols
 from geocaps.evaluation.answers import best_by_chamfer, candidates, decoded, encode_all
 from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs
 from geocaps.evaluation.protocols import (
+    BOTH,
     HALF_OF_THE_PARTS,
     MODEL,
     OTHER_PARTS,
@@ -27,7 +28,7 @@ from geocaps.evaluation.protocols import (
 from geocaps.evaluation.report import markdown, tables
 from geocaps.evaluation.run import STABILITY_CLOUDS, Settings, completion, evaluate
 from geocaps.geometry.se3 import Pose, concatenate
-from geocaps.model.losses import chamfer
+from geocaps.model.losses import FEATURE_SHARE, chamfer
 from geocaps.training.stage import rotation_error
 from tests.model.conftest import clouds
 
@@ -246,11 +247,15 @@ def test_percepts_retrieve_and_the_single_feature_stands_beside(model, shapes, p
     pairs = Pairs(shapes, 48, seed=0)
     first = encode_all(model, [pairs.first(index) for index in range(len(pairs))])
     rows = measure_rows(model, views_of(model, pairs, first, protocol))
-    assert list(rows) == [MODEL, SINGLE_FEATURE]
+    assert list(rows) == [MODEL, SINGLE_FEATURE, BOTH]
     by_feature = rows[SINGLE_FEATURE].summary(shapes, alignment_scope(shapes))
     assert "rae_mean" not in by_feature
     assert not np.allclose(rows[MODEL].distances, rows[SINGLE_FEATURE].distances)
-    if protocol != "resampled":
+    if protocol != "resampled":  # the features of both clouds are the same then
+        feature = torch.nn.functional.normalize(first.answers.feature, dim=-1)
+        cosine = (feature @ feature.mT).double().numpy()
+        joint = rows[MODEL].distances + FEATURE_SHARE * (1 - cosine)
+        np.testing.assert_allclose(rows[BOTH].distances, joint, atol=1e-3)
         assert np.diagonal(rows[MODEL].distances) == pytest.approx(0, abs=1e-4)
         assert by_feature["top1"] == 1
 
@@ -278,7 +283,7 @@ def test_rows_with_other_parts_give_the_second_layer_what_they_say(model, paper_
     views = views_of(model, pairs, first, "resampled")
     own = views.second.batches[0].parse
     rows = measure_rows(model, views, ablate_parts=True)
-    assert set(rows) - {SINGLE_FEATURE} == {MODEL, OTHER_PARTS, HALF_OF_THE_PARTS}
+    assert set(rows) - {SINGLE_FEATURE, BOTH} == {MODEL, OTHER_PARTS, HALF_OF_THE_PARTS}
     (others,) = (one for one in given if torch.equal(one.share.sort(dim=0).values, own.share.sort(dim=0).values))
     (half,) = (one for one in given if one is not others)
     owner = [[torch.equal(got, mine) for mine in own.parts.feature].index(True) for got in others.capsules.feature]
@@ -295,7 +300,7 @@ def test_rows_with_other_parts_give_the_second_layer_what_they_say(model, paper_
 def test_ablations_are_rows_of_the_tables(model, shapes):
     result = evaluate(model, shapes, Settings(points=48, protocols=("parts", "scan"), ablate_parts=True))
     figures = result.to_dict()["variants"]
-    assert set(figures) == {SINGLE_FEATURE, OTHER_PARTS, HALF_OF_THE_PARTS}
+    assert set(figures) == {SINGLE_FEATURE, BOTH, OTHER_PARTS, HALF_OF_THE_PARTS}
     assert all(list(figures[name]) == ["scan"] for name in (OTHER_PARTS, HALF_OF_THE_PARTS))
     assert 0 <= figures[OTHER_PARTS]["scan"]["rae_mean"] <= 1
     assert f"| {OTHER_PARTS}" in markdown(result)

@@ -4,19 +4,28 @@ import io
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 
+from geocaps.apps.clouds import to_user
+from geocaps.apps.encode import Model
 from geocaps.datasets import load
 from geocaps.errors import ConfigError
 from geocaps.evaluation import figures
 from geocaps.evaluation import table1 as module
-from geocaps.evaluation.table1 import PAPER, SETTINGS, configuration, paper_table, table1, write_table1
+from geocaps.evaluation.answers import encode_all, seen_by
+from geocaps.evaluation.pairs import Pairs
+from geocaps.evaluation.table1 import OBJECTIVES, PAPER, SETTINGS, configuration, paper_table, table1, write_table1
+from geocaps.model.capsules import Parts
 from geocaps.model.checkpoint import read_config, save_checkpoint
 from geocaps.model.config import PaperObjectConfig
 from geocaps.model.config import preset as model_preset
+from geocaps.training import preset
 from geocaps.training.config import PaperObjective
-from tests.model.conftest import make_model
+from geocaps.training.loop import learning_rate
+from tests.model.conftest import TINY_PAPER, make_model
 from tests.training.tiny import MODEL, write_data
 
 PARTS = model_preset("cpu").parts
@@ -24,24 +33,67 @@ PARTS = model_preset("cpu").parts
 
 @pytest.mark.parametrize("letter", SETTINGS)
 def test_settings_at_small_sizes_keep_the_papers_choices(letter):
-    small, paper = configuration(letter, PARTS, paper_sizes=False), configuration(letter, PARTS, paper_sizes=True)
+    small, paper = (configuration(letter, PARTS, "paper", paper_sizes) for paper_sizes in (False, True))
     assert paper.model.object.width == 1024
     assert small.model.object.width < 1024
-    assert paper.objective.weights.part == 1
     assert isinstance(small.objective, PaperObjective)
     assert isinstance(small.model.object, PaperObjectConfig)
     assert small.model.parts == paper.model.parts == PARTS
-    for name in ("noise_from", "noise_to"):
+    for name in ("weights", "noise_from", "noise_to"):
         assert getattr(small.objective, name) == getattr(paper.objective, name)
     for name in ("views", "voting_steps"):
         assert getattr(small.model.object, name) == getattr(paper.model.object, name)
 
 
 def test_settings_differ_as_in_the_paper():
-    configs = {letter: configuration(letter, PARTS, paper_sizes=False) for letter in SETTINGS}
+    configs = {letter: configuration(letter, PARTS, "paper", paper_sizes=False) for letter in SETTINGS}
     assert [config.model.object.views for config in configs.values()] == [1, 2, 4, 4, 4]
     assert [config.model.object.voting_steps for config in configs.values()] == [1, 1, 1, 1, 3]
     assert [config.objective.noise_to for config in configs.values()] == [45, 45, 45, 180, 180]
+
+
+def test_the_rate_starts_at_the_papers_and_rises_before_the_noise():
+    config = configuration("E", PARTS, "paper", paper_sizes=False)
+    stage = config.object.fitted(2_000)
+    rates = [learning_rate(stage, step) for step in range(stage.steps)]
+    paper = preset("E").object.learning_rate
+    assert rates[0] == rates[int(0.08 * stage.steps) - 1] == paper
+    ramp = int(config.objective.ramp_from * stage.steps)
+    assert rates[ramp] == pytest.approx(7 * paper, rel=0.02)
+    assert rates[-1] < 0.1 * paper
+    assert config.objective.noise_degrees(0.15) == 45
+    assert config.objective.noise_degrees(0.55) == 180
+
+
+def test_objectives_are_the_papers_and_one_departure():
+    paper, ours = (configuration("E", PARTS, name, paper_sizes=False).objective.weights for name in OBJECTIVES)
+    assert paper == preset("E").objective.weights
+    assert (ours.part, ours.chamfer) == (0, 10)
+
+
+def test_another_layer_sees_the_same_parts_from_new_starts(paper_model, make_set):
+    """Neither the first cloud's features nor its poses tell those of the second: encoding starts both alike."""
+    data = make_set(objects=4)
+    pairs = [Pairs(data, 48, 0).pair(index, "points") for index in range(4)]
+    encoded = encode_all(paper_model, [pair.first for pair in pairs])
+    other = Model(make_model(TINY_PAPER, seed=1))
+    other.network.parts.load_state_dict(paper_model.network.parts.state_dict())
+    first, second = (seen_by(other, encoded, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    again = seen_by(other, encoded, torch.Generator().manual_seed(1))
+    assert torch.equal(first.answers.feature, again.answers.feature)
+    assert not torch.isclose(first.answers.feature, second.answers.feature).all()
+    for seen in (first, second):
+        torch.testing.assert_close(
+            seen.encodings.parse.parts.pose.vector(), encoded.encodings.parse.parts.pose.vector()
+        )
+    poses = to_user(first.encodings.parse.object.pose[0], first.encodings[0].normalization)
+    assert np.allclose(poses.matrix(), first.encodings[0].pose.matrix())
+    parse = other.network.parse_parts(
+        Parts(encoded.encodings.parse.parts, encoded.encodings.parse.share),
+        torch.stack([other.prepare(one.cloud)[0].float() for one in encoded.encodings]),
+        torch.Generator().manual_seed(1),
+    )
+    torch.testing.assert_close(parse.object.feature, first.answers.feature)
 
 
 @pytest.mark.slow
@@ -49,8 +101,8 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     """The real training loop on a tiny model: seconds instead of minutes."""
     made = module.configuration
 
-    def tiny(letter, first_layer, paper_sizes):
-        config = made(letter, first_layer, paper_sizes)
+    def tiny(letter, first_layer, objective, paper_sizes):
+        config = made(letter, first_layer, objective, paper_sizes)
         model = replace(config.model, points=64, object=replace(
             config.model.object, feature=16, width=16, blocks=1, decoder_width=16, decoder_blocks=1
         ))  # fmt: skip
@@ -58,7 +110,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
             config,
             model=model,
             object=replace(config.object, batch=4, warmup=0),
-            objective=replace(config.objective, reuse=2, target_points=32),
+            objective=replace(config.objective, reuse=2, target_points=32, decoded_points=4),
             validation_objects=2,
             validations=1,
             tensorboard=False,
@@ -74,24 +126,38 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     assert list(rows) == list(SETTINGS)
     assert sum("training" in sentence for sentence in said) == 5
     for letter, row in rows.items():
-        assert 0 <= row.summary["rae_mean"] <= 1
+        for protocol in ("parts", "points"):
+            ours = row.figures[protocol]
+            assert 0 <= ours["modulo_signs"] <= ours["rae_mean"] <= 1
+            assert ours["within_15"] <= ours["within_15_modulo_signs"] <= 1
+            assert 0 <= ours["rae_mean_of_ten"] <= 1
+            assert 0 <= ours["top1"] <= 1
+        assert 0 < row.spread <= 180
+        assert [point["step"] for point in row.curve] == [0, row.steps]
         assert row.steps >= 1
         assert read_config(tmp_path / "runs" / letter / "last").object.views == [1, 2, 4, 4, 4]["ABCDE".index(letter)]
     fixed = table1(dataset, tmp_path / "fixed", **options | {"steps": 2, "settings": ["A", "E"]})
     assert {letter: row.steps for letter, row in fixed.items()} == {"A": 2, "E": 2}
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
-    assert sum("read as it is" in sentence for sentence in said) == 5
-    assert not any("training" in sentence for sentence in said)
+    assert sum("a finished run" in sentence for sentence in said) == 5
+    assert sum("measured before" in sentence for sentence in said) == 5
+    assert not any("training" in sentence or "measuring" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
         letter: _still(row) for letter, row in rows.items()
     }
     some = table1(dataset, tmp_path / "runs", **options | {"settings": ["B", "D"]})
     assert list(some) == ["B", "D"]
+    said.clear()
+    fewer = table1(load(data).subset(range(3)), tmp_path / "runs", **options | {"settings": ["B"]})
+    assert any("measuring" in sentence for sentence in said)
+    assert fewer["B"].figures["parts"]["objects"] == 3
     with pytest.raises(ConfigError, match="was begun with seed = 0, not 5"):
         table1(dataset, tmp_path / "runs", **options | {"seed": 5})
-    text = paper_table(rows, dataset).markdown()
+    text = paper_table(rows, dataset)
     assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)
+    assert "0.420 → " in text
+    assert "modulo signs" in text
     assert "chance" in text
     picture = figures.settings({letter: row.model for letter, row in rows.items()}, dataset, points=64, seed=0)
     assert imread(io.BytesIO(picture)).shape[1] > 6 * 100  # the inputs and a panel for each setting
@@ -103,4 +169,4 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
 
 
 def _still(row):
-    return json.dumps({name: value for name, value in row.summary.items() if "milliseconds" not in name}), row.steps
+    return row.figures, row.spread, row.curve, row.steps

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from geocaps.geometry.sampling import Body, canonical_order, evenly, reduced, thinned
+from geocaps.geometry.sampling import canonical_order, evenly, not_stray, reduced, thinned
 
 
 def grid(side):
@@ -103,7 +103,7 @@ def test_the_cloud_given_is_left_as_it_is():
     cloud = np.asfortranarray(shell(10_000))
     before = cloud.copy()
     reduced(cloud, 1024)
-    Body(cloud).has(cloud)
+    not_stray(cloud)
     canonical_order(cloud)
     np.testing.assert_array_equal(cloud, before)
 
@@ -134,14 +134,14 @@ def test_few_strays_however_far_change_nothing_in_a_large_cloud(far):
     cloud = shell(20_000)
     points = np.concatenate([cloud, far])
     np.testing.assert_array_equal(reduced(points, 1024), reduced(cloud, 1024))
-    assert np.flatnonzero(~Body(points).has(points)).tolist() == list(range(len(cloud), len(points)))
+    assert np.flatnonzero(~not_stray(points)).tolist() == list(range(len(cloud), len(points)))
 
 
 @pytest.mark.parametrize("half_side", [1.5, 30.0])
 def test_the_points_that_a_large_cloud_is_reduced_from_are_those_that_are_not_stray(half_side):
     strays = np.random.default_rng(4).uniform(-half_side, half_side, size=(2_000, 3))
     points = np.concatenate([shell(38_000), strays])
-    own = Body(points).has(points)
+    own = not_stray(points)
     # A single voxel holds everything.
     np.testing.assert_allclose(reduced(points, 1), points[own].mean(axis=0, keepdims=True), atol=1e-6)
 
@@ -152,7 +152,7 @@ def test_points_of_a_cube_around_a_surface_are_stray(count):
     cloud = shell(count)
     strays = np.random.default_rng(2).uniform(-1, 1, size=(count // 20, 3)) * 1.5
     points = np.concatenate([cloud, strays])
-    own = Body(points).has(points)
+    own = not_stray(points)
     assert own[:count].mean() > 0.99
     assert own[count:].mean() < 0.3
     found = reduced(points, 400)
@@ -171,7 +171,7 @@ def test_strays_do_not_move_a_rotated_reduction():
 
 def test_few_points_come_as_they_are_and_others_in_place_of_strays():
     points = shell(100).astype(np.float32)
-    points = points[Body(points).has(points)]
+    points = points[not_stray(points)]
     np.testing.assert_array_equal(reduced(points, 100), points[canonical_order(points)])
     more = np.concatenate([points, [[9.0, 9, 9], [-7, 0, 0]]]).astype(np.float32)
     found = reduced(more, 200)

@@ -27,8 +27,6 @@ def make_model(config, seed=0):
         model.parts.pose_vote.project[-1].weight[:7].mul_(10)
         if isinstance(config.object, ObjectConfig):
             model.object.pose_head[-1].weight.mul_(10)
-        else:
-            model.object.pose_network.project[-1].weight[:7].mul_(10)
         # Decoded objects that fill the unit sphere, so that reconstructions differ.
         model.parts.decoder.to_point.weight.mul_(4)
         model.object.decoder.layers[-1].weight.mul_(4)

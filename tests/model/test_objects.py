@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from geocaps.geometry.frames import surface_axes
+from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parts, agree
 from geocaps.model.config import AgreementWeights, PaperWeights
@@ -169,6 +170,44 @@ def test_a_part_that_no_point_reaches_has_no_target(tiny_paper):
     assert towards_target[0].abs().max() == 0
     assert towards_target[1:].abs().max() > 0
     assert towards_points[0].abs().max() > 0
+
+
+def test_spread_is_the_angle_between_two_votes(tiny_paper):
+    points, parts, layer = clouds(2, 64), capsules(2, J), tiny_paper.object
+    found = layer.spread(points, parts, generator(3))
+    starts = layer.starts(points, generator(3), 2)
+    for b in range(2):
+        first, second = (
+            literal.vote_to_pose(
+                literal.object_vote(
+                    layer.pose_network, as_list(parts[b]), (starts.translation[b, k], starts.wxyz[b, k])
+                )
+            )[1]
+            for k in range(2)
+        )
+        assert math.degrees(2 * math.acos(min(1.0, abs(float((first @ second).detach()))))) == pytest.approx(
+            float(found[b]), abs=0.1
+        )
+        assert found[b] > 1
+    with torch.no_grad():
+        layer.pose_network.project[-1].weight.zero_()
+    assert layer.spread(points, parts, generator(3)).max() < 0.1
+
+
+def test_a_cheaper_step_sees_fewer_points_and_smaller_surfaces(tiny_paper):
+    """Chamfer and targets T alike, as if the layer decoded so few and the cloud had so few."""
+    points, capsule = clouds(2, 64), Capsules(capsules(2, seed=4).pose, torch.randn(2, TINY.object.feature))
+    weights, layer = PaperWeights(), tiny_paper.parts
+    cheap = tiny_paper.object.reconstruction(layer, points, capsule, weights, generator(7), 32, 4)
+    smaller = make_model(replace(TINY_PAPER, parts=replace(TINY_PAPER.parts, decoded=4))).parts
+    fewer = points[:, evenly(32, 64)]
+    expected = tiny_paper.object.reconstruction(smaller, fewer, capsule, weights, generator(7))
+    torch.testing.assert_close(cheap, expected)
+    assert (
+        cheap["chamfer"]
+        .ne(tiny_paper.object.reconstruction(layer, points, capsule, weights, generator(7))["chamfer"])
+        .all()
+    )
 
 
 def test_paper_objective_is_repeatable_and_differentiable(tiny_paper):

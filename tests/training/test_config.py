@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (StageConfig, {"batch": 10, "accumulate": 3}, "accumulate must divide the batch of 10"),
     (StageConfig, {"decay_factor": 2.0}, "decay_factor must lie"),
     (StageConfig, {"best_by": "beauty"}, "best_by must be one of"),
+    (PaperObjective, {"decoded_points": 15}, "decoded_points must be a square number"),
     (PaperObjective, {"noise_to": 200.0}, "noise_to must lie in 0 to 180"),
     (PaperObjective, {"ramp_from": 0.5, "ramp_to": 0.1}, "ramp_from must not pass ramp_to"),
     (PaperObjective, {"weights": PaperWeights(part=0.0, chamfer=0.0)}, "nothing trains the decoders"),
@@ -74,6 +76,15 @@ def test_values_that_do_not_fit_each_other() -> None:
         preset("cpu", objective=replace(PRESETS["cpu"].objective, target_points=8))
     with pytest.raises(ConfigError, match="has no 'colour'"):
         TrainConfig.from_dict({"colour": 1})
+
+
+def test_a_rate_that_is_held_before_it_rises() -> None:
+    stage = StageConfig(steps=20, hold=8, hold_rate=0.1, warmup=2, learning_rate=0.7, schedule="cosine")
+    rates = [learning_rate(stage, step) for step in range(20)]
+    assert rates[:8] == [0.1] * 8
+    assert rates[8:11] == pytest.approx([0.4, 0.7, 0.7])
+    assert all(a > b for a, b in pairwise(rates[10:]))
+    assert [learning_rate(stage.fitted(200), step) for step in (79, 80)] == pytest.approx([0.1, 0.1 + 0.6 / 20])
 
 
 def test_the_papers_learning_rates() -> None:

@@ -10,11 +10,12 @@ import torch
 
 from geocaps import load
 from geocaps.errors import CheckpointError, ConfigError, TrainingError, UsageError
-from geocaps.model.checkpoint import find_checkpoint, load_training_state
+from geocaps.model.checkpoint import find_checkpoint, load_training_state, save_checkpoint
 from geocaps.training import PRESETS, load_checkpoint, preset, train
+from geocaps.training import stage as stages
 from geocaps.training.batches import fitted_batches, open_data
 from geocaps.training.loop import fitted_steps
-from geocaps.training.run import begun, saved_config
+from geocaps.training.run import begun, saved_config, untrained
 from tests.training import tiny
 
 
@@ -93,10 +94,32 @@ def test_the_first_layer_that_ships_can_be_taken_over(tmp_path: Path) -> None:
 
 def test_the_papers_objective(data: Path, tmp_path: Path) -> None:
     train(tiny.paper_config(tmp_path / "out", data))
+    assert all(0 < one["spread"] <= 180 for one in tiny.records(tmp_path / "out", "train", "object"))
+    figures = tiny.records(tmp_path / "out", "validation", "object")[-1]
+    assert 0 <= figures["within_15"] <= figures["within_15_modulo_signs"] <= 1
+    assert figures["spread"] > 0
     noise = [one["noise_degrees"] for one in tiny.records(tmp_path / "out", "train", "object")]
     assert noise[:3] == [45, 45, 45]
     assert noise[5] == pytest.approx(45 + 135 * 0.5)
     assert noise[-1] == 180
+
+
+def test_a_training_whose_votes_are_all_alike_is_stopped(run: Path, data: Path, tmp_path: Path, monkeypatch) -> None:
+    """A Q that turns every viewpoint by the same rotation; the same training with one that does not goes on."""
+    monkeypatch.setattr(stages, "SPREAD_STEP", 3)
+    made = tiny.paper_config(tmp_path / "out", data, stage="object", init="taken over below")
+    lively = untrained(made.model, 0)
+    save_checkpoint(tmp_path / "lively", lively, card="")
+    with torch.no_grad():
+        lively.object.pose_network.project[-1].weight.zero_()
+    save_checkpoint(tmp_path / "constant", lively, card="")
+    slow = replace(made, init_object=True, object=replace(made.object, learning_rate=1e-9))
+    train(replace(slow, init=str(tmp_path / "lively"), out=str(tmp_path / "on")))
+    with pytest.raises(TrainingError, match=r"have collapsed: after 3 steps .* 0\.0 degrees apart .* a rate of 1e-4"):
+        train(replace(slow, init=str(tmp_path / "constant"), out=str(tmp_path / "off")))
+    assert [one["spread"] for one in tiny.records(tmp_path / "off", "train", "object")] == pytest.approx(
+        [0] * 3, abs=0.1
+    )
 
 
 def test_a_run_is_never_overwritten(run: Path, data: Path) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64
 from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
-from geocaps.apps.orient import Described, Oriented, oriented_like
+from geocaps.apps.orient import Described, Oriented, Standing, check_axis, oriented_like, stood_up
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
 from geocaps.geometry.sampling import evenly
@@ -139,8 +139,6 @@ def turning_by(like: Encoding | None, up: str | None) -> Turning | None:
     """As an example is, or upright; None where every object keeps its canonical pose."""
     if up is None:
         return None if like is None else Turning(Described.of, partial(oriented_like, Described.of(like)))
-    from geocaps.apps.upright import Standing, check_axis, stood_up
-
     check_axis(up)
     if like is not None:
         raise UsageError("an example says how the objects stand: give like or up, not both")

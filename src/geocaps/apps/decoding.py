@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 
-from geocaps.geometry.sampling import Body, reduced
+from geocaps.geometry.sampling import not_stray, reduced
 from geocaps.geometry.similarity import Similarity
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
 from geocaps.model.blocks import grid_triangles
@@ -37,11 +37,11 @@ class Parsed:
 
     def labels(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
         """Parts of the cloud's own points, -1 for strays."""
-        return np.where(Body(points).has(points), self.part_of(points), -1)
+        return np.where(not_stray(points), self.part_of(points), -1)
 
     def canonical_labels(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
         """The same by the object's own decomposition."""
-        return np.where(Body(points).has(points), self.canonical_part_of(points, points), -1)
+        return np.where(not_stray(points), self.canonical_part_of(points, points), -1)
 
     def canonical_part_of(
         self, points: Float[np.ndarray, "m 3"], cloud: Float[np.ndarray, "n 3"]

@@ -16,7 +16,7 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud, normalization, require_
 from geocaps.apps.decoding import Parsed
 from geocaps.apps.encoding import Alternative, Encoding, Encodings, PartCapsules
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import own_axes, reduced
+from geocaps.geometry.sampling import OwnFrame, reduced
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
@@ -136,7 +136,7 @@ def in_own_frame(points: Float64[Tensor, "b n 3"]) -> tuple[Float64[Tensor, "b n
     Routing amplifies the rounding of float32 where a point lies between two parts. In its own frame a cloud has the
     same float32 coordinates however it is turned, so the network gives the same numbers.
     """
-    axes = torch.from_numpy(np.stack([own_axes(cloud) for cloud in points.numpy()]))
+    axes = torch.from_numpy(np.stack([OwnFrame(cloud).axes for cloud in points.numpy()]))
     return points @ axes.mT, Pose.from_rotation(axes.mT.float(), torch.zeros(len(axes), 3))
 
 

@@ -173,7 +173,7 @@ class DenseEncoder(nn.Module):
 
 
 def _not_stray(square: Float64[Tensor, "n n"]) -> Bool[Tensor, "n"]:
-    """``Body.has`` of :mod:`geocaps.geometry.sampling`, from all squared distances."""
+    """``not_stray`` of :mod:`geocaps.geometry.sampling`, from all squared distances."""
     distance = torch.topk(square, NEIGHBOUR + 1, dim=1, largest=False).values[:, -1].sqrt()
     ascending = torch.sort(distance).values
     # The median of those that are not 0, between copies of one point.
@@ -202,7 +202,7 @@ def _canonical_order(points: Float64[Tensor, "n 3"], near: Bool[Tensor, "n"]) ->
 
 
 def _own_axes(offset: Float64[Tensor, "n 3"], near: Bool[Tensor, "n"]) -> Float64[Tensor, "3 3"]:
-    """``own_axes`` of :mod:`geocaps.geometry.sampling`, of the points that are near; from the centroid."""
+    """The axes of ``OwnFrame`` of :mod:`geocaps.geometry.sampling`, of the points that are near; from the centroid."""
     square = torch.where(near, offset.square().sum(dim=1), -1.0)
     first = _unit(offset[square.argmax(dim=0)])
     beside = torch.where(near, square - (offset @ first).square(), -1.0)

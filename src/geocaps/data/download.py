@@ -58,7 +58,6 @@ class Downloaded:
     """Result of a download. ``path`` is what ``load`` takes; ``checked_against`` says what vouches for the bytes."""
 
     path: Path
-    archive: Path
     sha256: str
     checked_against: str | None
     fetched: bool
@@ -114,14 +113,14 @@ def download(
     if fetched:
         os.replace(part, target)
     if target.suffix.lower() != ".zip":
-        return Downloaded(target, target, digest, against, fetched)
+        return Downloaded(target, digest, against, fetched)
     unpacked = folder / name
     if not unpacked.exists():
         extract_zip(target, unpacked)
     # An archive often has a single folder at its top: that is the data set.
     entries = [entry for entry in unpacked.iterdir() if not entry.name.startswith((".", "__"))]
     place = entries[0] if len(entries) == 1 and entries[0].is_dir() else unpacked
-    return Downloaded(place, target, digest, against, fetched)
+    return Downloaded(place, digest, against, fetched)
 
 
 def _source(name: str, url: str | None) -> Source:

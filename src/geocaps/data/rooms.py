@@ -21,6 +21,8 @@ _ELEVATION = np.radians(45.0)
 _SECTOR = np.radians(250.0)
 """A scanner sees a part of the turn: whoever carries it stands behind it."""
 NOISE = 0.01
+OVERLAP = 0.6
+"""Share of the surface that both scans of a pair should have seen."""
 _APART = (1.2, 3.0)  # between the two scanners
 _FURNITURE = {"bed": 1.1, "chair": 0.55, "desk": 0.8, "shelf": 1.0, "sofa": 0.9, "table": 0.8, "toilet": 0.45}
 """Classes of furniture, and the radius of each."""
@@ -42,12 +44,12 @@ class RoomScans:
     overlap: float
 
 
-def room_scans(seed: int, overlap: float = 0.6, columns: int = COLUMNS) -> RoomScans:
-    """The pair of a seed, as near to an overlap as turning one scanner about its axis brings it."""
+def room_scans(seed: int) -> RoomScans:
+    """The pair of a seed, as near to ``OVERLAP`` as turning one scanner about its axis brings it."""
     rng = np.random.default_rng(seed)
     room = _room(rng, seed)
     places = _scanner_places(room, rng)
-    whole = [_scan(room, place, columns, rng) for place in places]
+    whole = [_scan(room, place, rng) for place in places]
     facing = float(rng.uniform(-np.pi, np.pi))
     first = _sector(whole[0], places[0], facing)
     aside = 0.0
@@ -55,7 +57,7 @@ def room_scans(seed: int, overlap: float = 0.6, columns: int = COLUMNS) -> RoomS
     for _ in range(_BISECTIONS):
         aside = (low + high) / 2
         shared = _shared(first, _sector(whole[1], places[1], facing + aside))
-        low, high = (aside, high) if shared > overlap else (low, aside)
+        low, high = (aside, high) if shared > OVERLAP else (low, aside)
     second = _sector(whole[1], places[1], facing + aside)
     frames = [Similarity.from_wxyz(rng.normal(size=4), place) for place in places]
     return RoomScans(
@@ -127,12 +129,10 @@ def _scanner_places(room: _Room, rng: np.random.Generator) -> Float64[np.ndarray
     return tries[int(np.minimum(clear, _GAP).argmax())]
 
 
-def _scan(
-    room: _Room, place: Float64[np.ndarray, "3"], columns: int, rng: np.random.Generator
-) -> Float64[np.ndarray, "n 3"]:
+def _scan(room: _Room, place: Float64[np.ndarray, "3"], rng: np.random.Generator) -> Float64[np.ndarray, "n 3"]:
     """What every ray meets first: a wall, a box, or the nearest point of the furniture in its cell of the sphere."""
     elevation = np.linspace(-_ELEVATION, _ELEVATION, RINGS)[:, None]
-    azimuth = (2 * np.pi / columns) * np.arange(columns) - np.pi
+    azimuth = (2 * np.pi / COLUMNS) * np.arange(COLUMNS) - np.pi
     flat = np.cos(elevation)
     ray = np.stack(
         np.broadcast_arrays(flat * np.cos(azimuth), np.sin(elevation), flat * np.sin(azimuth)), axis=-1
@@ -147,8 +147,8 @@ def _scan(
     offset = room.furniture - place
     far = np.linalg.norm(offset, axis=1)
     ring = np.rint((np.arcsin(offset[:, 1] / far) + _ELEVATION) * (RINGS - 1) / (2 * _ELEVATION)).astype(np.int64)
-    column = np.rint((np.arctan2(offset[:, 2], offset[:, 0]) + np.pi) * columns / (2 * np.pi)).astype(np.int64)
-    cell = ring * columns + column % columns
+    column = np.rint((np.arctan2(offset[:, 2], offset[:, 0]) + np.pi) * COLUMNS / (2 * np.pi)).astype(np.int64)
+    cell = ring * COLUMNS + column % COLUMNS
     nearest = np.lexsort((far, cell))
     nearest = nearest[(ring[nearest] >= 0) & (ring[nearest] < RINGS)]
     nearest = nearest[np.unique(cell[nearest], return_index=True)[1]]

@@ -65,10 +65,10 @@ class Scene:
     """Where the sensors stand; the first at the origin."""
 
 
-def scene(number: int, *, points: int = 40000, catalogue: Sequence[Shape] | None = None) -> Scene:
+def scene(number: int, *, points: int = 40000) -> Scene:
     """The scene of a number: two to eight objects, seen from one to three sides; the same on every machine."""
     generator = torch.Generator().manual_seed(_STREAM + number)
-    shapes = tuple(catalogue) if catalogue is not None else furnishings()
+    shapes = furnishings()
     count = 2 + int(torch.randint(7, (), generator=generator))
     drawn = [shapes[int(one)] for one in torch.randint(len(shapes), (count,), generator=generator)]
     return compose(drawn, generator, points=points, views=1 + number % 3)

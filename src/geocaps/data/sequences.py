@@ -86,7 +86,6 @@ def moving(
     points: int = 1024,
     vanishes: bool = False,
     reference: Float64[np.ndarray, "m 3"] | None = None,
-    frames: int = FRAMES,
 ) -> Sequence:
     """An object on a smooth path, seen from one side, covered for a while by a passing wall or gone for ten frames.
 
@@ -96,11 +95,11 @@ def moving(
     generator = torch.Generator().manual_seed(seed)
     if reference is None:
         reference = draw(_REFERENCE, generator).double().numpy()
-    rotation, position = _way(frames, generator)
-    covered = _vanishing(frames, generator) if vanishes else _wall(frames, generator)
+    rotation, position = _way(FRAMES, generator)
+    covered = _vanishing(FRAMES, generator) if vanishes else _wall(FRAMES, generator)
     across = torch.rand((), generator=generator).item() * 2 * math.pi
     seen, hidden = [], []
-    for frame in range(frames):
+    for frame in range(FRAMES):
         sight = -rotation[frame].T @ position[frame]
         local, _ = visible_from(
             draw(_DRAWN * points, generator), torch.from_numpy(sight), max(float(np.linalg.norm(sight)), 1.5)

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.apps.clouds import to_user
+from geocaps.apps.decoding import Parsed
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encodings
 from geocaps.geometry.sampling import evenly
@@ -47,6 +49,10 @@ class Encoded:
     encodings: Encodings
     seconds: float
     """Time of one cloud."""
+
+    def chosen(self, indices: Iterable[int]) -> Encoded:
+        """Those of some clouds."""
+        return Encoded(Encodings(self.encodings[index] for index in indices), self.seconds)
 
     @cached_property
     def batches(self) -> tuple[Encodings, ...]:
@@ -122,6 +128,28 @@ def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generat
     turn = turn.to(torch.float32)
     parts = Parts(seen.parse.parts.placed_at(turn[:, None]), seen.parse.share)
     return second_layer(model, seen, parts, generator, trials, turn)
+
+
+def seen_by(model: Model, encoded: Encoded, generator: torch.Generator) -> Encoded:
+    """The same clouds by another object layer of the paper's on the same first layer: only the starts are drawn anew.
+
+    Encoding would find the parts again, and would start every view of an object alike: that tells the rotation.
+    """
+    found = []
+    for seen in encoded.batches:
+        parse = second_layer(model, seen, Parts(seen.parse.parts, seen.parse.share), generator)
+        for row, one in enumerate(seen):
+            own = one.normalization
+            found.append(
+                replace(
+                    one,
+                    pose=to_user(parse.object.pose[row], own),
+                    feature=parse.object.feature[row].numpy(),
+                    alternatives=(),
+                    inside=Parsed(model.network, parse[row : row + 1], own),
+                )
+            )
+    return Encoded(Encodings(found), encoded.seconds)
 
 
 def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:

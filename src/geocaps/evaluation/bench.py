@@ -116,14 +116,14 @@ def layer1_step(kind: Kind, batch: int, repeats: int, warm_steps: int = 30) -> t
     return seconds / batch, peak / batch
 
 
-def layer2_decoder_ratio(batch: int = 8) -> float:
-    """Time of the J part decoders as a loop over that of one batched product, at the paper's sizes."""
+def layer2_decoder_ratio() -> float:
+    """Time of the J part decoders as a loop over that of one batched product, at the paper's sizes, for 8 objects."""
     torch.manual_seed(0)
     parts, layer = preset("paper").parts, preset("paper").object
     decoders = ParallelDecoders(
         parts.parts, layer.feature, layer.decoder_width, layer.decoder_blocks, parts.feature + 7
     )
-    feature = torch.randn(batch, layer.feature)
+    feature = torch.randn(8, layer.feature)
     with torch.no_grad():
         ratios = [
             best_seconds(lambda: part_decoders(decoders, feature), 10) / best_seconds(lambda: decoders(feature), 10)

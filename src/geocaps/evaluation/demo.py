@@ -38,6 +38,7 @@ _BESIDE = {
 }
 _FIGURES = ("rae_mean", "rae_median", "within_15", "pair_milliseconds", "top1", "nn1")
 _SHOWN, _STREAM = 5, 51
+_POINTS, _SEED = 1024, 0
 _TURNED = "chair"
 _FRONT = np.array([-1, 1, -1])  # the embedded shapes face away from the viewer: half a turn shows their fronts
 _EXPLAINED = (
@@ -66,13 +67,13 @@ class Demo:
     page: Path
 
 
-def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 1024, seed: int = 0) -> Demo:
+def run_demo(model: Model, folder: Path, *, per_class: int) -> Demo:
     """Encode, align and retrieve the embedded shapes; writes ``demo.png`` and ``demo.html``."""
     started = time.perf_counter()
     make_folder(folder)
     dataset = load_data("shapes", per_class=per_class)
     scope = alignment_scope(dataset)
-    pairs = Pairs(dataset, points, seed)
+    pairs = Pairs(dataset, _POINTS, _SEED)
     first = encode_all(model, [pairs.first(index) for index in range(len(dataset))])
     views = views_of(model, pairs, first, "resampled")
     crops = views_of(model, pairs, first, "partial")
@@ -90,7 +91,7 @@ def run_demo(model: Model, folder: Path, *, per_class: int = 2, points: int = 10
     assert crops.second is not None
     shown = aligned[:: max(1, len(aligned) // _SHOWN)][:_SHOWN]
     scans = [(index, crops.second.encodings[index], _nearest(cropped, index)) for index in shown]
-    image = _picture(_turned_copies(model, dataset, points, seed), dataset, scans)
+    image = _picture(_turned_copies(model, dataset), dataset, scans)
     picture = write_file(folder, "demo.png", image)
     body = [
         "<h1>geocaps demo</h1>",
@@ -138,11 +139,11 @@ def _nearest(measured: Measured, query: int) -> int:
     return int(np.argmin(measured.distances[query]))
 
 
-def _turned_copies(model: Model, dataset: PointDataset, points: int, seed: int) -> list[Encoding]:
+def _turned_copies(model: Model, dataset: PointDataset) -> list[Encoding]:
     """One object as it is stored, and in five poses."""
     index = dataset.labels.tolist().index(dataset.class_names.index(_TURNED))
-    generator = random_stream(seed, _STREAM)
-    cloud = dataset.samplings(index, points, 1, generator)[0]
+    generator = random_stream(_SEED, _STREAM)
+    cloud = dataset.samplings(index, _POINTS, 1, generator)[0]
     turns = Pose.random(_SHOWN, generator=generator)
     return list(model.encode_many([cloud, *turns.apply(cloud.expand(_SHOWN, -1, -1)).to(torch.float32)]))
 

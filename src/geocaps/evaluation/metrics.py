@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import late_interaction
+from geocaps.training.stage import modulo_signs
 
 RIGHT_DEGREES = 15
 """An answer this near the other cloud's is right."""
@@ -35,11 +36,11 @@ Summary = dict[str, Any]
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bootstrap_interval(values: Float[np.ndarray, "n"], seed: int = 0) -> list[float] | None:
+def bootstrap_interval(values: Float[np.ndarray, "n"]) -> list[float] | None:
     """The 95 % percentile interval of the mean over objects drawn with replacement; of one value there is none."""
     if len(values) < 2:
         return None
-    picks = np.random.default_rng(seed).integers(len(values), size=(BOOTSTRAP, len(values)))
+    picks = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
     low, high = np.percentile(values[picks].mean(axis=1), [2.5, 97.5])
     return [float(low), float(high)]
 
@@ -68,6 +69,33 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
     summary = means(columns)
     summary["rae_median"] = float(np.median(errors)) if len(errors) else None
     return summary
+
+
+def sign_summary(left: Pose, principal: Pose) -> Summary:
+    """What a mean angle hides when axes are found and their signs are not.
+
+    ``left [n]`` is what is left of the rotations, in the canonical frame; ``principal`` are the objects' principal axes
+    as seen from there. ``right_signs`` is the share in which none of the four proper sign changes of the canonical
+    axes would come nearer. ``modulo_signs`` is the mean angle/π after the best of them, ``within_15_modulo_signs`` the
+    share within 15° then, and ``modulo_principal_signs`` the mean after the best sign change of the principal axes.
+    """
+    errors = modulo_signs(left).double().numpy()
+    on_principal = modulo_signs(principal.inverse() @ left @ principal).double().numpy()
+    return means(
+        {
+            "right_signs": (left.wxyz.abs().argmax(dim=-1) == 0).numpy(),
+            "modulo_signs": errors,
+            f"within_{RIGHT_DEGREES}_modulo_signs": errors * 180 <= RIGHT_DEGREES,
+            "modulo_principal_signs": on_principal,
+        }
+    )
+
+
+@cache
+def chance_modulo_signs(draws: int = 100_000, seed: int = 0) -> float:
+    """The mean ``modulo_signs`` of uniform rotations, by simulation."""
+    guesses = Pose.random(draws, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return float(modulo_signs(guesses).mean())
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
@@ -138,9 +166,9 @@ def mean_angle_degrees(rotations: Pose) -> float:
 
 
 @cache
-def chance_spread_degrees(count: int, draws: int = 200, seed: int = 0) -> float:
-    """The mean :func:`spread_degrees` of as many uniform rotations, by simulation."""
-    guesses = Pose.random(draws, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def chance_spread_degrees(count: int) -> float:
+    """The mean :func:`spread_degrees` of as many uniform rotations, by simulation (200 draws)."""
+    guesses = Pose.random(200, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return float(np.mean([_spread(wxyz) for wxyz in guesses.wxyz.numpy()]))
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch.nn.functional import normalize
 
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
@@ -41,18 +42,19 @@ from geocaps.evaluation.metrics import (
     retrieval_summary,
 )
 from geocaps.evaluation.pairs import ROTATION, Pair, Pairs
-from geocaps.geometry.se3 import concatenate, stack
+from geocaps.geometry.se3 import Pose, concatenate, stack
 from geocaps.model.capsules import Capsules, Parts
+from geocaps.model.losses import FEATURE_SHARE
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import random_stream
-from geocaps.training.stage import rotation_error
+from geocaps.training.stage import left_over, rotation_error
 
 PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""
-MODEL, SINGLE_FEATURE = "geocaps", "capsules, single feature"
+MODEL, SINGLE_FEATURE, BOTH = "geocaps", "capsules, single feature", "capsules, parts and feature"
 OTHER_PARTS, HALF_OF_THE_PARTS = "parts of another object", "half of the parts removed"
-"""Rows of one model: retrieval by part percepts where it has them, retrieval by the object's feature, and what is left
-when its second layer gets other parts than the object's."""
+"""Rows of one model: retrieval by part percepts where it has them, by the object's feature, and by both; and what is
+left when its second layer gets other parts than the object's."""
 
 
 # ── what is averaged over, and what is kept of a measurement ──────────────────────────────────────────────────────────
@@ -118,6 +120,8 @@ class Measured:
     """Of the answers for the first and the second cloud; None for a method that states none."""
     frames: Float[np.ndarray, "n 2"] | None = None
     """Error of the whole object's centre and ratio of its radius; None for a method that finds neither."""
+    left: Pose | None = None
+    """What is left of each rotation ``[n]``, in the canonical frame of the first cloud; None for a baseline."""
 
     def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
         """The figures of a table's row."""
@@ -166,6 +170,22 @@ def views_of(model: Model, pairs: Pairs, first: Encoded, protocol: str) -> Views
     return Views(protocol, pairs.seed, made, first, second)
 
 
+Distances = Callable[[Answers, Answers], Float[np.ndarray, "n n"]]
+
+
+def _distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
+    """By late interaction of part percepts where both have them, else by the object's feature."""
+    if queries.percept is None or gallery.percept is None:
+        return feature_distances(queries.feature, gallery.feature)
+    return percept_distances(queries.percept, gallery.percept)
+
+
+def _joint_distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
+    """By late interaction and, with the share that search gives it, the cosine of the features."""
+    likeness = normalize(queries.feature, dim=-1) @ normalize(gallery.feature, dim=-1).mT
+    return _distances(queries, gallery) + FEATURE_SHARE * (1 - likeness.double().numpy())
+
+
 def measure(model: Model, pairs: Pairs, first: Encoded, protocol: str, trials: int = 1) -> Measured:
     """A model under one protocol, given its encodings of the first clouds: the row of :func:`measure_rows`."""
     return measure_rows(model, views_of(model, pairs, first, protocol), trials)[MODEL]
@@ -191,35 +211,30 @@ def measure_rows(model: Model, views: Views, trials: int = 1, ablate_parts: bool
         answers = _of_clouds(model, first, second, made, trials, stream())
     seconds = (time.perf_counter() - started) / len(made) + (0.0 if second is None else second.seconds)
 
-    def row(found: Answers, errors: bool = True, frames: bool = False) -> Measured:
+    def row(found: Answers, errors: bool = True, frames: bool = False, distances: Distances = _distances) -> Measured:
         started = time.perf_counter()
-        distances = _distances(found, first.answers)
+        apart = distances(found, first.answers)
         query = seconds + (time.perf_counter() - started) / len(made)
         one = errors and trials == 1
         return Measured(
             rotation_error(first.pose, found.pose, turns).numpy() if errors else None,
-            distances,
+            apart,
             pair_milliseconds=1000 * (first.seconds + seconds) if errors else None,
             query_milliseconds=1000 * query,
             confidence=torch.stack([first.answers.confidence, found.confidence], dim=1).double().numpy()
             if one
             else None,
             frames=_frames(found, second, made) if frames and one and second is not None else None,
+            left=left_over(first.pose, found.pose, turns) if errors else None,
         )
 
     rows = {MODEL: row(answers, frames=True)}
     if answers.percept is not None:
         rows[SINGLE_FEATURE] = row(replace(answers, percept=None), errors=False)
+        rows[BOTH] = row(answers, errors=False, distances=_joint_distances)
     if ablate_parts and second is not None:
         rows |= {name: row(found) for name, found in _of_other_parts(model, second, stream()).items()}
     return rows
-
-
-def _distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
-    """By late interaction of part percepts where both have them, else by the object's feature."""
-    if queries.percept is None or gallery.percept is None:
-        return feature_distances(queries.feature, gallery.feature)
-    return percept_distances(queries.percept, gallery.percept)
 
 
 def _frames(found: Answers, second: Encoded, pairs: Sequence[Pair]) -> Float[np.ndarray, "n 2"]:

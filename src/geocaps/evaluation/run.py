@@ -31,6 +31,7 @@ from geocaps.evaluation.metrics import (
 )
 from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs, evenly_chosen
 from geocaps.evaluation.protocols import (
+    BOTH,
     MODEL,
     SINGLE_FEATURE,
     Measured,
@@ -139,7 +140,10 @@ class Evaluation:
                 "under the protocol parts only part poses turn, so the baselines, which see points, have no row"
             )
         if SINGLE_FEATURE in self.variants:
-            notes.append(f"{MODEL} retrieves by part percepts (late interaction), {SINGLE_FEATURE} by the one vector")
+            notes.append(
+                f"{MODEL} retrieves by part percepts (late interaction), {SINGLE_FEATURE} by the one vector, {BOTH} as "
+                "search finds its candidates"
+            )
         if self.settings.trials > 1:
             notes.append(
                 f"rotation errors of the model are the best of {self.settings.trials} candidates by Chamfer distance "

@@ -52,8 +52,8 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
     ties in index order, and still give the same bits for a permuted cloud and the same choice for a rotated one. Only
     an exactly symmetric cloud leaves a choice, among equivalent orders.
     """
-    columns = _columns(points)
-    frame = _Frame(columns)
+    frame = OwnFrame(points)
+    columns = frame.columns
     key = _square_distance(columns, frame.centroid + frame.radius * (np.array(OFF_CENTRE) @ frame.axes))
     order = np.argsort(key)
     ascending = key[order]
@@ -72,27 +72,21 @@ def thinned(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "k"
     return canonical_order(points)[evenly(min(count, len(points)), len(points))]
 
 
-class Body:
-    """What a cloud is without its stray points; blind to the order of the points, and to the pose but for rounding.
+def not_stray(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
+    """Which points are the body of the cloud; blind to their order, and to the pose but for rounding.
 
     A stray point has few others around it: few strays move neither the usual number nor each other's, however far
     outside they lie.
     """
+    if len(points) > _LARGE:
+        return _fine_voxels(points).have(points)
+    from scipy.spatial import cKDTree  # slow to import
 
-    def __init__(self, points: Float[np.ndarray, "n 3"]) -> None:
-        self.fine = _fine_voxels(points) if len(points) > _LARGE else None
-        if self.fine is None:
-            from scipy.spatial import cKDTree  # slow to import
-
-            exact = np.asarray(points, dtype=np.float64)
-            distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
-            # Of a cloud with many copies of the same points, the usual distance would be 0.
-            usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
-            self._near = distance <= STRAY * usual
-
-    def has(self, points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
-        """Which points are not stray: those of the cloud itself, or (of a large one) any."""
-        return self.fine.have(points) if self.fine else self._near
+    exact = np.asarray(points, dtype=np.float64)
+    distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
+    # Of a cloud with many copies of the same points, the usual distance would be 0.
+    usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
+    return distance <= STRAY * usual
 
 
 def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "k 3"]:
@@ -103,17 +97,18 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
     frame, so a rotated cloud gives the rotated points, to the last digits that the coordinates are stored with: a point
     that rounding moves into the next voxel hardly moves the two means. Linear in the number of points.
     """
-    body = Body(points)
     if len(points) <= count:
-        kept = points[body.has(points)]
+        kept = points[not_stray(points)]
         kept = kept[canonical_order(kept)].astype(np.float64)
         return kept[evenly(len(points), len(kept))]
-    if body.fine:
-        frame, weight, sums = body.fine.frame, body.fine.weight, body.fine.sums
+    if len(points) > _LARGE:
+        fine = _fine_voxels(points)
+        frame, weight, sums = fine.frame, fine.weight, fine.sums
     else:
-        columns = _columns(points[body.has(points)])
-        frame = _Frame(columns)
-        weight, sums = np.ones(columns.shape[1]), frame.places(columns)
+        kept = points[not_stray(points)]
+        frame = OwnFrame(kept)
+        sums = frame.places(kept)
+        weight = np.ones(sums.shape[1])
     _, voxel = np.unique(_finest_voxel(sums / weight, count), return_inverse=True)
     means = frame.points(_sums(voxel, sums) / np.bincount(voxel, weights=weight))
     # The same number for every large cloud, so that they can be encoded in one batch.
@@ -125,19 +120,10 @@ def voxel_means(points: Float[np.ndarray, "n 3"], count: int, size: float = 0.0)
 
     Nothing is left out. They follow a rotation of the cloud as those of :func:`reduced` do.
     """
-    columns = _columns(points)
-    frame = _Frame(columns)
-    places = frame.places(columns)
+    frame = OwnFrame(points)
+    places = frame.places(points)
     _, voxel = np.unique(_finest_voxel(places, count, size / frame.step), return_inverse=True)
     return frame.points(_sums(voxel, places) / np.bincount(voxel))
-
-
-def own_axes(points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "3 3"]:
-    """Rows: directions that turn with the cloud, from its outermost points; proper, and exact in float64.
-
-    What is computed in this frame sees the same numbers however the cloud is turned.
-    """
-    return _Frame(_columns(points)).axes
 
 
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
@@ -148,23 +134,21 @@ def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
 # ── the cloud's own frame ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(points: Float[np.ndarray, "n 3"]) -> Columns:
-    """A copy with one contiguous row for each coordinate: numpy is ten times as quick along it."""
-    return np.array(points.T, dtype=np.float64, order="C")
-
-
 def _blocks(columns: Columns) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, columns.shape[1], _BLOCK))
 
 
-class _Frame:
-    """The cloud's own frame, and places in it: whole numbers of steps from the centroid.
+class OwnFrame:
+    """A cloud's own frame, which turns with it, and places in it: whole numbers of steps from the centroid.
 
     Rows of ``axes``: to the point farthest from the centroid, to the one farthest from that axis, and their cross
-    product.
+    product; proper, and exact in float64. What is computed in this frame sees the same numbers however the cloud is
+    turned.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, points: Float[np.ndarray, "n 3"]) -> None:
+        # One contiguous row for each coordinate: numpy is ten times as quick along it.
+        self.columns = columns = np.array(points.T, dtype=np.float64, order="C")
         low = columns.min(axis=1)
         step = max(float((columns.max(axis=1) - low).max()), _TINY) / _STEPS
         total = np.zeros(3)
@@ -187,11 +171,13 @@ class _Frame:
         second = second / max(float(np.linalg.norm(second)), _FLAT * np.sqrt(square.max()), _TINY)
         self.axes = np.stack([first, second, np.cross(first, second)])
 
-    def places(self, columns: Columns) -> Columns:
-        """Places of the points, in the memory of their coordinates."""
-        for block in _blocks(columns):
-            columns[:, block] = np.rint(self.axes @ ((columns[:, block] - self.centroid[:, None]) / self.step))
-        return columns
+    def places(self, points: Float[np.ndarray, "n 3"]) -> Columns:
+        """Places of any points."""
+        places = np.empty((3, len(points)))
+        for block in _blocks(places):
+            columns = np.array(points[block].T, dtype=np.float64, order="C")
+            places[:, block] = np.rint(self.axes @ ((columns - self.centroid[:, None]) / self.step))
+        return places
 
     def points(self, places: Columns) -> Float64[np.ndarray, "n 3"]:
         return places.T * self.step @ self.axes + self.centroid
@@ -238,7 +224,7 @@ class _Grid:
 class _Fine:
     """A large cloud, gathered in fine voxels of its own frame."""
 
-    frame: _Frame
+    frame: OwnFrame
     grid: _Grid
     number: Int[np.ndarray, "cells"]
     """From 1 on where a voxel holds points that are not stray."""
@@ -250,15 +236,14 @@ class _Fine:
         """Which points lie in the voxels that are not stray."""
         low, high = self.grid.low, self.grid.low + self.grid.size * (self.grid.sides - 1)
         # What lies outside comes into the empty layer.
-        places = np.clip(self.frame.places(_columns(points)), low[:, None], high[:, None])
+        places = np.clip(self.frame.places(points), low[:, None], high[:, None])
         return self.number[self.grid.voxel(places)] > 0
 
 
 def _fine_voxels(points: Float[np.ndarray, "n 3"]) -> _Fine:
     """A large cloud in fine voxels; those of its stray points are left out."""
-    columns = _columns(points)
-    frame = _Frame(columns)
-    places = frame.places(columns)
+    frame = OwnFrame(points)
+    places = frame.places(points)
     grid = _Grid(places)
     voxel = grid.voxel(places)
     weight = np.bincount(voxel, minlength=int(grid.sides.prod()))

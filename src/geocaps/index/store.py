@@ -15,6 +15,7 @@ from jaxtyping import Float, Float32, Int
 
 from geocaps.errors import GeocapsError, SearchIndexError
 from geocaps.index.rows import Row, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
+from geocaps.model.losses import FEATURE_SHARE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,7 @@ TABLE = "objects"
 _OLDER = ("1", "2")
 FORMAT = "3"
 APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers; fewer are kept in memory, about 17 kB each
-_WIDER, _FEATURE_SHARE = 2, 0.25  # times k are compared by the single feature too, and what it counts beside parts
+_WIDER = 2  # times k are compared by the single feature too
 _PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
@@ -161,7 +162,7 @@ class Store:
             found, similarity = (self._looked_up if self.is_approximate else self._compared)(percepts, wide, where)
             # Features have a root mean square of 1.
             features = np.array(arrays_of(found["feature"])).reshape(-1, len(feature))
-            best = np.argsort(-similarity - _FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
+            best = np.argsort(-similarity - FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
             rows = from_arrow(found.take(best))
         return list(zip(rows, similarity[best].tolist(), strict=True))
 

@@ -57,13 +57,10 @@ class GeometricCapsuleAutoencoder(nn.Module):
             self.object = PaperObject(config.object, config.parts)
 
     @torch.no_grad()
-    def parse(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Parse:
-        """Inference: part capsules, then the object capsule.
-
-        Deterministic. Only the paper's random starts draw from a generator (a fixed one if none is given).
-        """
+    def parse(self, points: Float[Tensor, "b n 3"]) -> Parse:
+        """Inference: part capsules, then the object capsule. Deterministic: random starts are always the same."""
         parts = self.parts(points).parts
-        return self.parse_parts(parts, points.to(parts.share), generator)
+        return self.parse_parts(parts, points.to(parts.share))
 
     @torch.no_grad()
     def parse_parts(

@@ -24,8 +24,6 @@ from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.config import ModelConfig
 
 if TYPE_CHECKING:
-    import torch
-
     import geocaps.model.autoencoder
 
 SHIPPED = "shipped"
@@ -79,7 +77,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: str | os.PathLike[str] | None = None, device: str | torch.device = "cpu"
+    folder: str | os.PathLike[str] | None = None,
 ) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder (by default the shipped one), in evaluation mode.
 
@@ -99,10 +97,26 @@ def load_checkpoint(
         raise CheckpointError(f"{place / WEIGHTS} {_DAMAGED}") from error
     with torch.device("meta"):
         expected = GeometricCapsuleAutoencoder(config).state_dict()
-    _compare(place / WEIGHTS, weights, expected)
+    # Names, shapes, types and finiteness, before any memory is taken for the model.
+    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+    if missing or extra:
+        what = f"lacks {missing[0]!r}" if missing else f"has an unknown {extra[0]!r}"
+        raise CheckpointError(
+            f"{place / WEIGHTS} {what} ({len(missing)} weights missing, {len(extra)} unknown): it does not belong to "
+            f"its {CONFIG}"
+        )
+    for name, value in weights.items():
+        want = expected[name]
+        if value.shape != want.shape or value.dtype != want.dtype:
+            raise CheckpointError(
+                f"{place / WEIGHTS}: {name} is {value.dtype} {list(value.shape)}, but {CONFIG} asks for "
+                f"{want.dtype} {list(want.shape)}"
+            )
+        if not bool(torch.isfinite(value).all()):
+            raise CheckpointError(f"{place / WEIGHTS}: {name} holds values that are not finite: the training diverged")
     model = GeometricCapsuleAutoencoder(config)
     model.load_state_dict(weights, strict=True)
-    return model.to(device).eval()
+    return model.eval()
 
 
 def load_named(name: str) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
@@ -268,24 +282,3 @@ def _read_bytes(path: Path, most: int | None = None) -> bytes:
         raise CheckpointError(f"{path} is missing; a checkpoint is a folder with {CONFIG} and {WEIGHTS}") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _compare(path: Path, weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """Names, shapes, types and finiteness, before any memory is taken for the model."""
-    import torch
-
-    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
-    if missing or extra:
-        what = f"lacks {missing[0]!r}" if missing else f"has an unknown {extra[0]!r}"
-        raise CheckpointError(
-            f"{path} {what} ({len(missing)} weights missing, {len(extra)} unknown): it does not belong to its {CONFIG}"
-        )
-    for name, value in weights.items():
-        want = expected[name]
-        if value.shape != want.shape or value.dtype != want.dtype:
-            raise CheckpointError(
-                f"{path}: {name} is {value.dtype} {list(value.shape)}, but {CONFIG} asks for "
-                f"{want.dtype} {list(want.shape)}"
-            )
-        if not bool(torch.isfinite(value).all()):
-            raise CheckpointError(f"{path}: {name} holds values that are not finite: the training had diverged")

@@ -18,6 +18,8 @@ from geocaps.model.capsules import Capsules
 
 Terms = dict[str, Tensor]
 """The terms of a loss by name, each ``[b]``."""
+FEATURE_SHARE = 0.25
+"""What the cosine of two objects' features counts beside the late interaction of their parts, in retrieval by both."""
 _BLOCK = 1 << 20
 
 

@@ -72,12 +72,9 @@ class Led:
     start_look: Float[Tensor, "b 24 width"]  # the first look from each start
     log_first: Float[Tensor, "b 24"]  # probability of each start
     steps: list[Viewpoints]  # [b, 6] after each vote
+    led: Viewpoints  # after the last
     log_last: Float[Tensor, "b 6"]  # probability of each that was led on, from where it was led
     look: Float[Tensor, "b 6 width"]  # the last look from each
-
-    @property
-    def led(self) -> Viewpoints:
-        return self.steps[-1]
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,8 @@ class AgreeingObject(nn.Module):
 
         Each vote answers for its own step: no gradient goes from what a viewpoint sees to the vote that led it there.
         """
-        start_look = self.start_look(shown, starts)
+        # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
+        start_look = self.score_look(turned_grids(seen_from(shown, starts[:, :1])[:, 0]))
         log_first = torch.log_softmax(self.score_head(start_look)[..., 0], dim=1)
         best = log_first.topk(LEADING, dim=1).indices
         at = starts[torch.arange(len(best), device=best.device)[:, None], best]
@@ -172,16 +170,11 @@ class AgreeingObject(nn.Module):
         again, look = self.score(shown, at.detach())
         # The last look adds to what the first one said: alone it chose less well on whole objects.
         log_last = torch.log_softmax(log_first.gather(1, best) + again[..., 1], dim=1)
-        return Led(start_look, log_first, steps, log_last, look)
+        return Led(start_look, log_first, steps, at, log_last, look)
 
     def descriptors(self, look: Float[Tensor, "b 24 width"]) -> Float[Tensor, "b 24 d"]:
         """What an object looks like from each of its starts: unit vectors, which tell how two objects are turned."""
         return nn.functional.normalize(self.descriptor_head(look), dim=-1)
-
-    def start_look(self, shown: Shown, starts: Viewpoints) -> Float[Tensor, "b 24 width"]:
-        """The look from every start."""
-        # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
-        return self.score_look(turned_grids(seen_from(shown, starts[:, :1])[:, 0]))
 
     def vote(self, shown: Shown, viewpoints: Viewpoints) -> Viewpoints:
         """``z ∘ Q(V|z)``: each viewpoint ``[b, k]`` moved by its vote."""

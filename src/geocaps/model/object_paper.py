@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
-from geocaps.model.blocks import ParallelDecoders, embedding, projection, start_at_identity
+from geocaps.model.blocks import ParallelDecoders, embedding, projection
 from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Perception, agree, perturbed_viewpoints, vote_pose
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.losses import Terms, chamfer, part_regression
@@ -52,7 +52,6 @@ class PaperObject(nn.Module):
         self.decoder = ParallelDecoders(
             parts.parts, config.feature, config.decoder_width, config.decoder_blocks, parts.feature + 7
         )
-        start_at_identity(self.pose_network.project)
 
     # ── Algorithm 2 ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,11 +68,13 @@ class PaperObject(nn.Module):
         noise_degrees: float,
         generator: torch.Generator,
         target_points: int | None = None,
+        decoded_points: int | None = None,
     ) -> Terms:
         """Lines 2–14 from V ``[b, j]`` (line 1): the terms of equation 4, each ``[b]``, unweighted.
 
         No more than ``target_points`` evenly chosen points are refined and compared with (all, as in the paper, if
-        None). A term of weight 0 is not computed.
+        None), and each part is decoded to ``decoded_points`` (M of the first layer, if None). A term of weight 0 is not
+        computed.
         """
         viewpoints = perturbed_viewpoints(  # line 4
             self.starts(points, generator)[:, 0],
@@ -89,7 +90,7 @@ class PaperObject(nn.Module):
             steps=self.config.voting_steps,
             generator=generator,
         )
-        return self.reconstruction(layer, points, capsule, weights, generator, target_points)
+        return self.reconstruction(layer, points, capsule, weights, generator, target_points, decoded_points)
 
     def reconstruction(
         self,
@@ -99,6 +100,7 @@ class PaperObject(nn.Module):
         weights: PaperWeights,
         generator: torch.Generator,
         target_points: int | None = None,
+        decoded_points: int | None = None,
     ) -> Terms:
         """Lines 10–14 from the object capsule: decode U, refine it to the targets T, decode U to points Y."""
         decoded = self.decode(capsule)  # lines 10, 11
@@ -106,16 +108,26 @@ class PaperObject(nn.Module):
         terms: Terms = {}
         if weights.part:
             with torch.no_grad():
-                refined = layer(seen, decoded.detach())  # line 12: T ← PointsToParts(X, U, 3)
+                refined = layer(seen, decoded.detach(), count=decoded_points)  # line 12: T ← PointsToParts(X, U, 3)
             terms["part"] = part_regression(decoded, refined.capsules, refined.routing.reached())
         if weights.chamfer:
-            terms["chamfer"] = chamfer(seen, layer.decode(decoded, generator).flatten(1, 2))  # line 13: Y
+            surfaces = layer.decode(decoded, generator, decoded_points)  # line 13: Y
+            terms["chamfer"] = chamfer(seen, surfaces.flatten(1, 2))
         return terms
 
     def decode(self, capsule: Capsules) -> Capsules:
         """Equation 3 and lines 10–11: ``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``."""
         out = self.decoder(capsule.feature)
         return Capsules(Pose.from_network(out[..., :7]), out[..., 7:]).placed_at(capsule.pose[:, None])
+
+    @torch.no_grad()
+    def spread(self, points: Float[Tensor, "b n 3"], parts: Capsules, generator: torch.Generator) -> Float[Tensor, "b"]:
+        """Angle in degrees between the votes from two random viewpoints of each object: 0 where Q is a constant.
+
+        Such a Q has collapsed: it turns every viewpoint alike, so none comes nearer to a canonical one.
+        """
+        votes = Pose.from_network(self.pose_network(parts, random_starts(points, 2, generator)))
+        return torch.rad2deg(votes[:, 0].angle_to(votes[:, 1]))
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,6 +138,9 @@ class PaperObject(nn.Module):
         candidates = vote_pose(starts, lambda z: self.pose_network(parts, z), self.config.voting_steps)
         percepts = self.feature_network(parts, candidates)
         b, s = candidates.shape
+        if s == 1:  # there is nothing to choose
+            certain = torch.ones_like(percepts[..., 0])
+            return Perception(Capsules(candidates[:, 0], percepts[:, 0]), certain[:, 0], candidates, certain)
         flat = Capsules(candidates.map(lambda t: t.flatten(0, 1)), percepts.flatten(0, 1))
         decoded = layer.decode(self.decode(flat)).flatten(1, 2)
         misfit = chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)

@@ -291,11 +291,12 @@ class PointsToParts(nn.Module):
         start: Capsules | None = None,
         *,
         generator: torch.Generator | None = None,
+        count: int | None = None,
     ) -> PartsResult:
-        """PointsToParts(X, V, T), from ``start`` or from :meth:`initial`."""
+        """PointsToParts(X, V, T), from ``start`` or from :meth:`initial`; ``count`` as in :meth:`decode`."""
         require_points(points, self.config.parts)
         parts = self.initial(points, generator) if start is None else start
-        *_, last = self.iterate(points.to(parts.feature), parts, generator=generator)
+        *_, last = self.iterate(points.to(parts.feature), parts, generator=generator, count=count)
         assert isinstance(last.routing, Routing)
         return PartsResult(last.capsules, last.routing)
 
@@ -306,6 +307,7 @@ class PointsToParts(nn.Module):
         *,
         generator: torch.Generator | None = None,
         router: Callable[[Tensor, Tensor, Tensor], MaxPool] = route,
+        count: int | None = None,
     ) -> Iterator[PartsState]:
         """Lines 1–7: the T + 1 states of V, from the given one; gradient through the last encoding only.
 
@@ -316,7 +318,7 @@ class PointsToParts(nn.Module):
         yield PartsState(parts, None)
         for left in reversed(range(self.config.iterations)):
             with torch.no_grad():
-                surfaces = self.decode(parts, generator)
+                surfaces = self.decode(parts, generator, count)
                 routing = router(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
             with torch.set_grad_enabled(torch.is_grad_enabled() and left == 0):
                 parts = self.encode(points, routing, parts.detach(), generator)
@@ -338,12 +340,18 @@ class PointsToParts(nn.Module):
             generator=generator,
         )
 
-    def decode(self, parts: Capsules, generator: torch.Generator | None = None) -> Float[Tensor, "b j m 3"]:
-        """PartsToPointsDecoder(V): a random sample of the square in training, the fixed grid at inference."""
-        if generator is None:
-            square = self.square
+    def decode(
+        self, parts: Capsules, generator: torch.Generator | None = None, count: int | None = None
+    ) -> Float[Tensor, "b j m 3"]:
+        """PartsToPointsDecoder(V): a random sample of the square in training, the fixed grid at inference.
+
+        Of ``count`` points, a square number, or of M.
+        """
+        if generator is not None:
+            size = self.config.decoded if count is None else count
+            square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)
         else:
-            square = random_square(*parts.pose.shape, self.config.decoded, generator=generator).to(parts.feature)
+            square = self.square if count is None else grid_square(count).to(self.square)
         return self.decoder.decode(parts, square)
 
     def loss(self, points: Float[Tensor, "b n 3"], generator: torch.Generator) -> Float[Tensor, "b"]:
@@ -371,25 +379,25 @@ class PointsToParts(nn.Module):
         return -expected.view(routing.objects, routing.points).mean(-1)
 
 
-def require_points(points: object, minimum: int, name: str = "points") -> None:
+def require_points(points: object, minimum: int) -> None:
     """Raises unless ``points`` is a float batch ``[B, N, 3]`` that the model can work with."""
     if not isinstance(points, Tensor):
-        raise InvalidInputError(f"{name} must be a tensor [B, N, 3], not {type(points).__name__}")
+        raise InvalidInputError(f"points must be a tensor [B, N, 3], not {type(points).__name__}")
     if points.ndim != 3 or points.shape[-1] != 3:
-        raise InvalidInputError(f"{name} must have shape [B, N, 3], not {list(points.shape)}")
+        raise InvalidInputError(f"points must have shape [B, N, 3], not {list(points.shape)}")
     if not points.dtype.is_floating_point:
-        raise InvalidInputError(f"{name} must be floating point, not {points.dtype}: convert with .float()")
+        raise InvalidInputError(f"points must be floating point, not {points.dtype}: convert with .float()")
     if len(points) == 0:
-        raise InvalidInputError(f"{name} is an empty batch: give at least one cloud")
+        raise InvalidInputError("points is an empty batch: give at least one cloud")
     if points.shape[1] < minimum:
         raise InvalidInputError(
-            f"{name} has {points.shape[1]} points per cloud; at least {minimum} are needed, one for each part"
+            f"points has {points.shape[1]} points per cloud; at least {minimum} are needed, one for each part"
         )
     largest = points.detach().abs().amax()
     if not torch.isfinite(largest):
         bad = int((~torch.isfinite(points)).any(-1).sum())
-        raise InvalidInputError(f"{name} has {bad} points that are NaN or infinite: remove them first")
+        raise InvalidInputError(f"points has {bad} points that are NaN or infinite: remove them first")
     if largest > MAX_COORDINATE:
         raise InvalidInputError(
-            f"{name} has a coordinate of {float(largest):.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
+            f"points has a coordinate of {float(largest):.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
         )

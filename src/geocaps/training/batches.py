@@ -16,7 +16,7 @@ from torch import Tensor
 
 from geocaps.data import EMBEDDED, PointDataset, concat, corruption, fault_of, load
 from geocaps.errors import ConfigError, DatasetError, GeocapsError, UsageError
-from geocaps.geometry.sampling import Body, evenly
+from geocaps.geometry.sampling import evenly, not_stray
 from geocaps.geometry.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
 
@@ -210,7 +210,7 @@ class _Spoiling:
         if self.outliers:
             cloud, _ = corruption.outliers(cloud, self.outliers, generator)
             # As the model's input is prepared: most stray points are found, and other points come twice instead.
-            kept = cloud[torch.from_numpy(Body(cloud.numpy()).has(cloud.numpy()))]
+            kept = cloud[torch.from_numpy(not_stray(cloud.numpy()))]
             cloud = kept[evenly(count, len(kept))]
         return cloud
 

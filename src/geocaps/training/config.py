@@ -25,7 +25,9 @@ class StageConfig:
     batch: int = 32
     learning_rate: float = 1e-3
     schedule: Literal["decay", "cosine"] = "decay"
-    warmup: int = 0
+    hold: int = 0  # steps at hold_rate, before all else
+    hold_rate: float = 1e-4
+    warmup: int = 0  # steps in which the rate rises, from 0 or from hold_rate
     decay_at: tuple[int, ...] = ()
     decay_factor: float = 0.1
     weight_decay: float = 1e-7
@@ -37,9 +39,10 @@ class StageConfig:
         for name in ("steps", "batch", "accumulate"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
         _require(0 < self.learning_rate < math.inf, "learning_rate must be positive and finite", self.learning_rate)
+        _require(0 < self.hold_rate < math.inf, "hold_rate must be positive and finite", self.hold_rate)
         _require(self.schedule in ("decay", "cosine"), "schedule must be decay or cosine", self.schedule)
         _require(0 < self.decay_factor <= 1, "decay_factor must lie in (0, 1]", self.decay_factor)
-        for name in ("warmup", "weight_decay", "clip"):
+        for name in ("hold", "warmup", "weight_decay", "clip"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative", getattr(self, name))
         _require(
             self.batch % self.accumulate == 0, f"accumulate must divide the batch of {self.batch}", self.accumulate
@@ -50,7 +53,8 @@ class StageConfig:
         """The same schedule, stretched or squeezed to another number of steps."""
         ratio = steps / self.steps
         decay_at = tuple(round(at * ratio) for at in self.decay_at)
-        return replace(self, steps=steps, warmup=round(self.warmup * ratio), decay_at=decay_at)
+        hold, warmup = round(self.hold * ratio), round(self.warmup * ratio)
+        return replace(self, steps=steps, hold=hold, warmup=warmup, decay_at=decay_at)
 
 
 FIGURES = ("chamfer", "rotation_parts", "rotation_resampled")
@@ -86,6 +90,7 @@ class PaperObjective:
     ramp_to: float = 1.0
     reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
+    decoded_points: int | None = None  # points of each decoded part that are compared, a square number; None: all, M
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
@@ -96,6 +101,9 @@ class PaperObjective:
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
         _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
         _require_target(self.target_points)
+        decoded = self.decoded_points
+        square = decoded is None or (decoded >= 1 and math.isqrt(decoded) ** 2 == decoded)
+        _require(square, "objective.decoded_points must be a square number (targets are found on a grid)", decoded)
 
     def noise_degrees(self, share: float) -> float:
         """The largest perturbation angle after a share of the steps: linear along the ramp, constant outside."""

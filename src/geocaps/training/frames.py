@@ -72,11 +72,11 @@ def common_frames(
     if rows is None:  # more processes than objects
         raise ConfigError(f"{world.size} processes cannot share {len(dataset)} objects: use fewer")
     axes, descriptors, chosen = (world.summed(row.to(world.device)).cpu() for row in rows)
-    found = None
+    shared = None
     if world.is_writer:
         tied = ties(descriptors)
-        found = smoothed(tied, chosen.numpy()) if trained else synchronised(tied), tied.neighbour
-    chance, similar = world.agreed(found)
+        shared = smoothed(tied, chosen.numpy()) if trained else synchronised(tied), tied.neighbour
+    chance, similar = world.agreed(shared)
     return CommonFrames(axes, torch.from_numpy(chance).float(), torch.from_numpy(similar))
 
 

@@ -171,6 +171,8 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             optimizer.zero_grad(set_to_none=True)
             with _explained(state, step_gradients, config):
                 record = step_gradients(state.step, share)
+            if (fault := stage.fault(state.step, record)) is not None:
+                raise TrainingError(f"{fault}; what was logged until then is in {out / 'metrics.jsonl'}")
             norm = float(nn.utils.clip_grad_norm_(stage.trained(), settings.clip or math.inf))
             _require_sound(record["loss"], norm, state, step_gradients, config, world)
             optimizer.step()
@@ -202,12 +204,16 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
 
 
 def learning_rate(stage: StageConfig, step: int) -> float:
-    """Linear warm-up, then the paper's step decays or half a cosine down to a hundredth."""
-    if step < stage.warmup:
-        return stage.learning_rate * (step + 1) / stage.warmup
+    """A rate that is held first, linear warm-up, then the paper's step decays or half a cosine down to a hundredth."""
+    if step < stage.hold:
+        return stage.hold_rate
+    begun = stage.hold + stage.warmup
+    if step < begun:
+        low = stage.hold_rate if stage.hold else 0.0
+        return low + (stage.learning_rate - low) * (step - stage.hold + 1) / stage.warmup
     if stage.schedule == "decay":
         return stage.learning_rate * stage.decay_factor ** sum(step >= at for at in stage.decay_at)
-    progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
+    progress = (step - begun) / max(1, stage.steps - begun)
     return stage.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 

@@ -67,6 +67,10 @@ class Stage(nn.Module, ABC):
         """The largest perturbation of viewpoints, if it is worth recording."""
         return None
 
+    def fault(self, step: int, record: dict[str, float]) -> str | None:
+        """Why a training whose gradients after so many steps gave this record cannot succeed; None if it can."""
+        return None
+
     def survey_is_due(self, share: float) -> bool:
         """Whether, after that share of the steps, all objects have to be looked at together before the next one."""
         return False
@@ -217,6 +221,13 @@ class ObjectStage(_SecondStage):
         return super().figures(validation, device)
 
 
+SPREAD_STEP, LEAST_SPREAD = 600, 5.0
+"""After so many steps the votes of one object from two viewpoints must differ by so many degrees. Q collapses to a
+constant within 300 steps of too high a rate and mostly stays one, at 0 to 1 degree; others were at 44 to 54 by then."""
+_SPREAD_OBJECTS = 16
+"""Objects of a batch whose votes are looked at: a constant is told from a spread by few, and votes cost time."""
+
+
 class PaperObjectStage(_SecondStage):
     """The paper's object layer: Algorithm 2, with viewpoint noise that may grow."""
 
@@ -239,10 +250,34 @@ class PaperObjectStage(_SecondStage):
 
     def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
         parts = Capsules(Pose(seen["pose"][..., :3], seen["pose"][..., 3:]), seen["feature"])
-        weights, target = self.objective.weights, self.objective.target_points
-        noise = self.noise_degrees(share)
-        terms = self.layer.loss(self.model.parts, seen["points"], parts, weights, noise, generator, target)
-        return weighted(terms, weights)
+        one, noise = self.objective, self.noise_degrees(share)
+        terms = self.layer.loss(
+            self.model.parts,
+            seen["points"],
+            parts,
+            one.weights,
+            noise,
+            generator,
+            target_points=one.target_points,
+            decoded_points=one.decoded_points,
+        )
+        some = slice(_SPREAD_OBJECTS)
+        spread = self.layer.spread(seen["points"][some], parts[some], generator)
+        return weighted(terms, one.weights) | {"spread": spread.mean()}
+
+    def fault(self, step: int, record: dict[str, float]) -> str | None:
+        if step != SPREAD_STEP or record["spread"] >= LEAST_SPREAD:
+            return None
+        return (
+            f"the pose votes have collapsed: after {step} steps those from two random viewpoints of one object are "
+            f"{record['spread']:.1f} degrees apart ({LEAST_SPREAD:g} at least are needed), so Q turns every viewpoint "
+            "alike and will find no pose. Begin anew at a rate of 1e-4 and raise it when the votes have spread "
+            "(object.hold and object.hold_rate)"
+        )
+
+    @torch.no_grad()
+    def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
+        return super().figures(validation, device) | validation.of_votes(self.model, device)
 
 
 def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig) -> Stage:
@@ -257,6 +292,7 @@ def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig)
 # ── held-out objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _CHUNK = 32
+_RIGHT = math.radians(15)
 PICTURED = 4
 PROTOCOLS = ("parts", "resampled")
 _STREAM = 20200
@@ -277,6 +313,7 @@ class Validation:
         self.spoilt = torch.stack(spoilt)
         self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
         self.uniform = Pose.random(count, generator=generator)
+        self._parts_found: dict[tuple[str, int], Parts] = {}
 
     def of_parts(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
         """``chamfer`` of the part capsules' surfaces."""
@@ -289,6 +326,13 @@ class Validation:
         ranks = {f"top1_{name}": top1(features[f"feature_{name}"], features["feature"]) for name in PROTOCOLS}
         return _means(found) | ranks
 
+    def of_votes(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
+        """Of the paper's layer under ``parts``, as shares of 1: ``within_15``, ``within_15_modulo_signs``; ``spread``.
+
+        The mean angle alone hides axes that are found while their signs are not.
+        """
+        return _means(self._rows(lambda at: self._votes(model, device, at)))
+
     def _rows(self, chunk: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
         rows = [chunk(slice(at, at + _CHUNK)) for at in range(0, len(self.first), _CHUNK)]
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
@@ -297,13 +341,33 @@ class Validation:
         surface = model.parts.decode(model.parts(first).capsules)
         return {"chamfer": chamfer(first, surface.flatten(1, 2)).cpu()}
 
+    def _votes(self, model: GeometricCapsuleAutoencoder, device: torch.device, at: slice) -> dict[str, Tensor]:
+        assert isinstance(model.object, PaperObject)
+        first, turn = self.first[at].to(device), self.axis_angle[at].to(device)
+        parts = self._decomposed(model, "first", at, first)
+        seen = model.parse_parts(parts, first)
+        left = left_over(seen.object.pose, _turned(model, first, seen, turn).object.pose, turn)
+        values = {
+            "within_15": left.angle_to(Pose.identity(*left.shape, device=device)) <= _RIGHT,
+            "within_15_modulo_signs": math.pi * modulo_signs(left) <= _RIGHT,
+            "spread": model.object.spread(first, parts.capsules, torch.Generator().manual_seed(2)),
+        }
+        return {name: value.float().cpu() for name, value in values.items()}
+
+    def _decomposed(self, model: GeometricCapsuleAutoencoder, view: str, at: slice, points: Tensor) -> Parts:
+        """The parts of a view, found once: where objects are looked at, the first layer is fixed."""
+        if (view, at.start) not in self._parts_found:
+            self._parts_found[view, at.start] = model.parts(points).parts
+        return self._parts_found[view, at.start]
+
     def _object(self, model: GeometricCapsuleAutoencoder, device: torch.device, at: slice) -> dict[str, Tensor]:
         first = self.first[at].to(device)
-        seen = model.parse(first)
+        seen = model.parse_parts(self._decomposed(model, "first", at, first), first)
         turn = self.axis_angle[at].to(device)
         turned = _turned(model, first, seen, turn)
         other = self.uniform[at].to(device)
-        resampled = model.parse(other.apply(self.second[at].to(device)))
+        second = other.apply(self.second[at].to(device))
+        resampled = model.parse_parts(self._decomposed(model, "resampled", at, second), second)
         values = {
             "chamfer": chamfer(first, model.reconstruct(seen).flatten(1, 2)),
             "rotation_parts": rotation_error(seen.object.pose, turned.object.pose, turn),
@@ -329,6 +393,19 @@ def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, tur
 def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:
     """Angle between the found rotation ``T_second ∘ T_first⁻¹`` and the true one, over π."""
     return (second @ first.inverse()).angle_to(turn) / math.pi
+
+
+def left_over(first: Pose, second: Pose, turn: Pose) -> Pose:
+    """What is left of a found rotation, in the canonical frame: ``T_first⁻¹ ∘ turn⁻¹ ∘ T_second``, at best nothing."""
+    return first.inverse() @ turn.inverse() @ second
+
+
+def modulo_signs(left: Pose) -> Float[Tensor, "*batch"]:
+    """Its angle over π when two of the three axes may be reversed: the least of the four proper sign changes.
+
+    These are the quaternions 1, i, j and k, so what is left after the best one has the largest entry as its cosine.
+    """
+    return 2 * torch.acos(left.wxyz.abs().amax(dim=-1).clamp(max=1)) / math.pi
 
 
 def top1(queries: Float[Tensor, "b d"], gallery: Float[Tensor, "b d"]) -> float:

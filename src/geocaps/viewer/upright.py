@@ -1,7 +1,7 @@
 """How objects are turned so that they stand on the page, whose y axis points up, and what says so.
 
 Files have their objects along y or along z. Which of the two is said by what would support the object
-(``apps.upright``), and by several files of one kind together; z is taken only if that is likely enough.
+(``apps.orient``), and by several files of one kind together; z is taken only if that is likely enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from scipy.spatial.transform import Rotation
 
 from geocaps.apps.encoding import Encoding
-from geocaps.apps.upright import Standing
+from geocaps.apps.orient import Standing
 
 UP = np.array([0.0, 1.0, 0.0])
 _ALONG_Z = np.array([0.0, 0.0, 1.0])
