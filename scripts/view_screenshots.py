@@ -32,7 +32,7 @@ COLORS = 128
 DRAGGED = "furniture: armchair (1)"
 FRAMES, FRAME_MS, FILM = 28, 110, (826, 434)
 FILM_COLORS = 200
-NEARER = 0.78  # the camera, against where it stands at first
+NEARER = 0.78  # the camera of the film, against where it stands at first
 INDEXED = 69  # the procedural shapes that the page lists
 HALF_HIDDEN = 0.5  # share of the parts that are seen in the frame that is shown
 
@@ -61,9 +61,9 @@ def _take_all(viewer: Viewer, folder: Path) -> None:
             person = Person(browser, viewer)
             person.page.set_viewport_size(WINDOW)
             _film(person, folder)
+            person.open(viewer)  # the camera stands where it does at first: nothing is cut off
             _parts(person, folder)
             _align(person, folder)
-            person.open(viewer)  # the camera stands where it does at first
             _search(person, folder)
             _paint(person, folder)
             _track(person, folder)

@@ -331,7 +331,9 @@ def test_the_readmes_ten_lines_run_when_pasted_into_a_python_in_an_empty_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-FROM_THE_BROWSER = {"view.gif", "view_parts.png", "view_align.png"}
+FROM_THE_BROWSER = {"view.gif"} | {
+    f"view_{mode}.png" for mode in ("parts", "align", "search", "paint", "track", "scene")
+}
 """By scripts/view_screenshots.py: tests/viewer has a browser, these tests have none."""
 FROM_RUNS = {"align_curves.png", "reliability.png", "table1_settings.png"}
 """By benchmarks/align_curves.py and geocaps eval, on data that are not part of the package."""

@@ -36,6 +36,7 @@ def test_the_wheel_holds_the_package_and_its_notices(wheel):
     assert sources <= set(names)
     assert {"geocaps/weights/default/model.safetensors", "geocaps/weights/default/card.md"} <= set(names)
     assert {"geocaps/data/furniture.npz", "geocaps/data/CREDITS.md", "geocaps/viewer/page.html"} <= set(names)
+    assert "geocaps/py.typed" in names
     assert {"LICENSE", "THIRD_PARTY.md"} <= {Path(name).name for name in names}
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
 

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and the folder of finished pieces from which a run that was killed goes on."""
+"""Files written whole or not at all, and the finished pieces from which a run that was killed is resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A place beside ``path`` to write to, moved there when all went well and gone otherwise."""
+    """A place beside ``path`` to write to; it is moved there if all goes well, and removed otherwise."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside
@@ -29,8 +29,8 @@ def written_whole(path: Path) -> Iterator[Path]:
 class WorkFolder:
     """``OUT.partial``, beside the output of a long run: its finished pieces, each an NPZ archive.
 
-    A piece is named after a hash of what it was made from. So one which is there is the right one, whatever was changed
-    since the run that was killed; everything else is made again. What a piece is made from must be plain JSON.
+    A piece is named after a hash of what it was made from. So a piece that is there is the right one, whatever has
+    changed since the run was killed; everything else is made again. What a piece is made from must be plain JSON.
     """
 
     def __init__(self, path: Path, made_with: object) -> None:
@@ -39,7 +39,7 @@ class WorkFolder:
         path.mkdir(exist_ok=True)
 
     def has(self, made_from: object) -> bool:
-        """Whether the piece is there and sound: one that was damaged since is made again."""
+        """Whether the piece is there and intact: a damaged one is made again."""
         try:
             with ZipFile(self._place(made_from)) as archive:
                 return archive.testzip() is None
@@ -58,7 +58,7 @@ class WorkFolder:
 
     @contextmanager
     def joined(self, out: Path) -> Iterator[Path]:
-        """A place to write the whole to, which then becomes ``out``; the pieces have done their work."""
+        """A place to write the whole to, which then becomes ``out``; the pieces are removed."""
         place = self.path / "joined.new"
         yield place
         os.replace(place, out)

@@ -26,7 +26,7 @@ class GeocapsError(Exception):
 
 
 class InvalidInputError(GeocapsError, ValueError):
-    """The points, poses or options handed over cannot be worked with."""
+    """The points, poses or options that were given cannot be used."""
 
 
 class NotFiniteError(InvalidInputError):
@@ -50,7 +50,7 @@ class DatasetError(GeocapsError, ValueError):
 
 
 class ConfigError(GeocapsError, ValueError):
-    """A configuration has a value that cannot be, or that does not fit another."""
+    """A configuration has a value that is impossible, or that does not fit another."""
 
 
 class CheckpointError(GeocapsError, RuntimeError):
@@ -85,4 +85,4 @@ class MissingExtraError(GeocapsError, ImportError):
 
 
 class UsageError(InvalidInputError):
-    """A usage error: the command line exits with code 2."""
+    """The call itself is wrong: the command line exits with code 2."""

@@ -1,4 +1,4 @@
-"""A pool of single-threaded processes that survives the death of any of them."""
+"""A pool of single-threaded processes that survives the death of any one of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Workers(Generic[Task, Result]):
     """Gives the result of a task that killed even a process of its own; called in this process."""
 
     def run(self, tasks: Sequence[Task], workers: int | None) -> Iterator[tuple[Task, Result]]:
-        """Every task with its result, in the order in which they are done; ``workers`` is one per core by default."""
+        """Every task with its result, in the order in which they finish; by default one process per core."""
         workers = workers or os.cpu_count() or 1
         left = deque(tasks)
         while left:
@@ -76,7 +76,7 @@ class Workers(Generic[Task, Result]):
 
 
 def reason_of(error: Exception) -> str:
-    """Why a task failed; what nobody meant to raise is called by its kind too."""
+    """Why a task failed; an error that is not one of our own is named by its type as well."""
     return str(error) if isinstance(error, (GeocapsError, OSError)) else f"{type(error).__name__}: {error}"
 
 

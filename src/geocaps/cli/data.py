@@ -70,10 +70,10 @@ def pack(
 
     Args:
         folder: The folder of the files.
-        file: The same as --out.
+        file: The .npz to write, in place of --out.
         out: The .npz to write.
-        points: Points per object. Twice the number in a training step gives two independent samplings.
-        seed: Another seed gives other points.
+        points: Points per object. Twice the number that training uses gives two independent samplings.
+        seed: Seed of the sampling: another one gives other points.
         workers: Number of processes (default: as many as there are processors).
         overwrite: Replace the output, and drop unfinished work of another run.
     """

@@ -38,30 +38,30 @@ def evaluate(
     train_classes: Text = None,
     paper_sizes: Flag = False,
 ) -> None:
-    """Measure a model: rotation error and retrieval between two views of each object, with the chance floors.
+    """Measure a model: rotation error and retrieval between two clouds of each object, beside chance.
 
     Example:  geocaps eval --data furniture --protocol resampled --baselines pca,pca_icp
               geocaps eval --data shapes --report evaluation/
               geocaps eval --table1 --budget 5m --out runs/table1
 
     Args:
-        data: shapes, furniture, an .npz, an HDF5 file or folder, a folder of meshes and clouds.
-        protocol: What the second view is, joined by commas: parts, points, resampled, noisy, outliers, partial,
+        data: shapes, furniture, an .npz file, an HDF5 file or folder, or a folder of meshes and clouds.
+        protocol: What the second cloud is, joined by commas: parts, points, resampled, noisy, outliers, partial,
             partial50, scan; or all (default: parts, points, resampled, noisy, partial).
         classes: Only these classes, joined by commas.
         split: train, val, test or all (default: test where the set has one, else all).
-        points: Points in a view.
-        trials: More than 1: rotation by the best of so many candidates by Chamfer, labelled as such.
+        points: Points in each cloud.
+        trials: With more than 1, rotations are the best of so many candidates by Chamfer distance, and labelled so.
         baselines: Names joined by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
             pca_chamfer, d2, fpfh), or all that are installed.
-        ablate_parts: Also rows in which the object layer gets another object's parts, and half of the parts.
-        seed: Start of every random stream: the same seed gives the same figures.
+        ablate_parts: Add rows in which the object layer gets another object's parts, and half of its own.
+        seed: Seed of all random draws: the same seed gives the same figures.
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, one page with all tables and figures inside.
         table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
-        budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
+        budget: With --table1: how long each setting is trained, such as 5m or 1h. The first layer is that of --weights.
         steps: With --table1: steps of each setting instead of a time, the same for all.
-        settings: With --table1: only these, joined by commas; in this way several processes can share the table.
+        settings: With --table1: only these, joined by commas, so that several processes can share the work.
         objective: With --table1: what they learn from. paper: L_part + 0.01 Chamfer; chamfer: 10 Chamfer alone (ours).
         train_data: With --table1: what the settings are trained on.
         train_classes: With --table1: only these classes of it, joined by commas (default: all).
@@ -182,7 +182,7 @@ def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
 
 
 def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: int = 2, json: Json = False) -> None:
-    """Parse embedded objects, some of them partial, align and find them again; writes a picture and an HTML page.
+    """Parse embedded objects, some of them partial, align them and find them again; writes a picture and an HTML page.
 
     Example: geocaps demo --out geocaps_demo
 
@@ -208,7 +208,7 @@ def bench(json: Json = False, literal_batch: int = 2) -> None:
     Example: geocaps bench --json
 
     Args:
-        literal_batch: Objects in the literal training step (it needs about 1 GB each); the product runs 8.
+        literal_batch: Objects in the literal training step (about 1 GB of memory each); the product's step has 8.
     """
     from geocaps.apps.encode import untrained
     from geocaps.evaluation import bench as measure

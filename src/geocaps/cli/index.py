@@ -73,10 +73,10 @@ def search(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find the object that a cloud, a mesh or a partial scan shows, and the pose that brings it onto it.
+    """Find the object that a cloud, a mesh or a partial scan shows, and the pose that lays it on the query.
 
-    Candidates are those that look alike from their parts; each is verified by laying the query on it. Says "none of
-    these" where nothing in the index explains the query. Each hit's pose is T_query_hit: x_query = scale R x_hit + t;
+    Candidates are the objects that look alike from their parts; each is verified by laying the query on it. Says "none
+    of these" if nothing in the index explains the query. Each hit's pose is T_query_hit: x_query = scale R x_hit + t;
     its inverse is T_object_scan.
 
     Example: geocaps index search shapes.lance scan.ply --k 5 --out hits.png
@@ -84,7 +84,7 @@ def search(
     Args:
         query: Cloud, scan or mesh to look for: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         k: Number of hits.
-        verify: Objects that are verified, of those most alike; 0 for none.
+        verify: How many of the most similar objects to verify; 0 for none.
         class_name: Only objects of this class.
         path: Only objects whose whole path matches a pattern with * and ?, such as "*/chairs/*".
         out: Where to write a picture of the hits (PNG).
@@ -115,7 +115,7 @@ def search(
 
 
 def info(index: _Index, json: Json = False) -> None:
-    """Show what an index holds: objects, classes, the weights that it was made with.
+    """Show what an index holds: objects, classes, and the weights that it was made with.
 
     Example: geocaps index info shapes.lance
     """
@@ -130,7 +130,7 @@ def remove(
     id: Annotated[tuple[str, ...], UNSET] = (),
     json: Json = False,
 ) -> None:
-    """Remove the objects from an index that match everything given. Their files are not touched.
+    """Remove the objects that match all of the options from an index. Their files are not touched.
 
     Example: geocaps index remove shapes.lance --path "*/old_scans/*"
 

@@ -109,7 +109,7 @@ def export(
 
     Args:
         out: Where to write: a name that ends in .onnx.
-        points: Number of points of every cloud (default: as many as the model takes).
+        points: Number of points in every cloud (default: as many as the model takes).
     """
     from geocaps.apps.export import export_onnx
 
@@ -132,9 +132,9 @@ def parts(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Cut a cloud or mesh into parts, without labels; writes them as coloured points or faces, surfaces and a picture.
+    """Cut a cloud or mesh into parts, without labels; writes coloured points or faces, surfaces and a picture.
 
-    Prints the parts: how many points each has, and its pose (position and orientation) in the file's units. Stray
+    Prints how many points each part has, and its pose (position and orientation) in the file's units. Stray
     points belong to no part: they are grey, and their label is -1.
 
     Example: geocaps parts chair.obj --out chair_parts.ply --surfaces chair_surfaces.glb --png chair.png
@@ -143,7 +143,7 @@ def parts(
         out: Where to write the object in the colours of its parts: PLY, GLB, XYZ, NPZ or PCD; a mesh stays a mesh
             with coloured faces in PLY, OBJ and GLB.
         surfaces: Where to write the decoded surface of each part, coloured: GLB, OBJ or PLY.
-        png: Where to write a picture of both.
+        png: Where to write a picture of both: the coloured object and the surfaces.
         canonical: Colour --out and --png by the object's own decomposition, in which a part keeps its number from one
             object or scan to another.
     """
@@ -223,7 +223,7 @@ def complete(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Complete a partial scan: writes points of the whole object, also where the scan has none.
+    """Complete a partial scan: writes points of the whole object, even where the scan has none.
 
     They are what the object capsule decodes to, in the scan's own coordinates and units. Prints the radius and the
     centre of the whole object, and the confidence in its pose: the lower it is, the less the unseen side is known.
@@ -270,7 +270,8 @@ def transfer(
 ) -> None:
     """Put the labels of one object, or of a few, on all others of its kind, in arbitrary orientations.
 
-    Prints for each object how its points are labelled, how far to trust it, and which labelled object it owes most to.
+    Prints how the points of each object are labelled, how far to trust the labels, and which labelled object they
+    mostly come from.
     Files that cannot be read are listed and skipped.
 
     Example: geocaps transfer labelled.ply chairs/ --out labelled_chairs --png labelled.png

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 # ── options. Optional[...]: for ``str | None`` tyro imports typeguard, and asyncio with it ────────────────────────────
 
 UNSET = arg(help_behavior_hint="")
-"""Of an option without a default: its help says what happens when it is left out, and not "(default: None)"."""
+"""For an option without a default: its help says what happens without it, and not "(default: None)"."""
 Text = Annotated[Optional[str], UNSET]  # noqa: UP045
 Count = Annotated[Optional[int], UNSET]  # noqa: UP045
 OutFile = Annotated[Optional[Path], arg(metavar="FILE", help_behavior_hint="")]  # noqa: UP045
@@ -137,7 +137,7 @@ def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[
 def worked(
     title: str, jobs: Sequence[Any], results: Iterable[Result | Skipped], skipped: list[dict[str, Any]]
 ) -> Iterator[tuple[int, Result]]:
-    """Results with their numbers, as they come; of many objects, those that cannot be read are told and listed."""
+    """Results with their numbers, as they come; of many objects, those that cannot be read are reported and listed."""
     with progress_bar(title) as advance:
         for index, found in enumerate(results):
             advance(index + 1, len(jobs))

@@ -37,7 +37,7 @@ def align(
     confidence and, for an object that looks nearly the same in other poses, the alternatives.
 
     With three clouds or more, all are brought into the frame of the first: every pair is aligned, and the poses are
-    made consistent. If one does not fit, it is named.
+    made consistent. A cloud that does not fit is named.
 
     Example: geocaps align scan.ply part.obj --out scan_on_part.ply
     Example: geocaps align front.ply left.ply back.ply --out merged.ply
@@ -45,13 +45,13 @@ def align(
     Args:
         a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         b: Cloud or mesh that stays.
-        more: Further scans: then --out gets all of them in the frame of A.
+        more: More scans; --out then holds all of them in the frame of A.
         refine: Polish the result by robust ICP.
         scale: Find the scale too, for clouds in different units that both show most of the object.
-        init: Text file with a guess of T_b_a, a 4 x 4 matrix: only what it leads to is searched.
+        init: Text file with a guess of T_b_a, a 4 x 4 matrix: the search starts there and nowhere else.
         deviation: Where to write the points of A in the frame of B, coloured by their distance from B: red before its
-            faces, blue behind them. Without faces distances have no sign. PLY, GLB, XYZ, NPZ or PCD.
-        png: Where to write a picture: A, B, and A laid on B; with --deviation the colours, their legend and figures.
+            faces, blue behind them. Without faces, distances have no sign. PLY, GLB, XYZ, NPZ or PCD.
+        png: Where to write a picture: A, B, and A laid on B; with --deviation the colours, a legend and figures.
         out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
     """
     from geocaps.apps.align import align as find
@@ -178,7 +178,7 @@ def canonical(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Bring objects in arbitrary orientations to their canonical poses; writes files and one picture.
+    """Bring objects in arbitrary orientations into their canonical poses; writes files and one picture.
 
     Objects are moved rigidly, not scaled. Where an object looks nearly the same in other poses, its pose is a choice
     among several: the output says so, with the confidence. Files that cannot be read are listed and skipped.
@@ -190,10 +190,10 @@ def canonical(
         out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
         suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
         png: Where to write a picture: as given above, canonical below.
-        like: Object that stands as all should: the others, of its kind, are turned as it is. The confidence is then
-            the share of the similar objects that say so.
-        up: Axis that the objects stand along: x, y or z. Each is stood on what would support it, and as similar ones
-            among them stand; the confidence is then that of the direction that is up.
+        like: An object that stands as all of its kind should: the others are turned to stand like it. The confidence is
+            then the share of the similar objects that agree.
+        up: Axis that is to point up: x, y or z. Each object is put on a side that would support it, similar
+            objects alike; the confidence is then that of the direction that points up.
     """
     from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture, turning_by
     from geocaps.apps.encode import load

@@ -22,7 +22,7 @@ def locate(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find every instance of a known object in a cluttered scan; that there is none is an answer too.
+    """Find every instance of a known object in a cluttered scan, or say that there is none.
 
     Prints T_scan_model (x_scan = R x_model + t) of each, the confidence, and how much of what should be seen of the
     object is seen.
@@ -31,11 +31,11 @@ def locate(
 
     Args:
         model: The object: a mesh or a cloud of its whole surface, in the units of the scan.
-        scan: The scan that it is looked for in.
-        out: Where to write the finds: .json, or the placed instances as PLY, OBJ, STL or GLB (a mesh stays a mesh),
-            XYZ, NPY, NPZ or PCD.
-        viewer: Where the sensor stood, in the coordinates of the scan. If it is not given, the origin is taken if the
-            scan can have been taken from there.
+        scan: The scan to look in.
+        out: Where to write the finds: .json, or the instances in their poses as PLY, OBJ, STL or GLB (a mesh stays a
+            mesh), XYZ, NPY, NPZ or PCD.
+        viewer: Where the sensor stood, in the coordinates of the scan (default: the origin, if the scan can have been
+            taken from there).
     """
     from geocaps.apps.clouds import as_cloud
     from geocaps.apps.locate import locate as find
@@ -99,8 +99,8 @@ def scene(
         out: Folder for the results: scene.json, the scan in the colours of its objects (labels.ply), and the points and
             the completed shape of each object (object_0.ply, object_0_whole.ply and so on).
         index: Index that names the objects (geocaps index add).
-        viewer: Where the sensor stood, in the coordinates of the scan. If it is not given, the origin is taken if the
-            scan can have been taken from there.
+        viewer: Where the sensor stood, in the coordinates of the scan (default: the origin, if the scan can have been
+            taken from there).
     """
     from geocaps.apps.clouds import as_cloud
     from geocaps.apps.encode import load

@@ -26,10 +26,11 @@ def track(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Follow an object through frames that each show a part of it, also while it is covered.
+    """Follow an object through frames that each show a part of it, even while it is covered.
 
-    Prints in how many frames it was found, and why not in others. A frame that cannot be used is reported and skipped.
-    Each pose T_frame_reference is written as soon as it is known: if the run is killed, those so far stay.
+    Prints in how many frames it was found, and why not in the others. A frame that cannot be used is reported and
+    skipped; NaN points in frames, where a sensor saw nothing, are left out.
+    Each pose T_frame_reference is written as soon as it is known: if the run is killed, the poses so far are kept.
 
     Example: geocaps track reference.ply frames/ --out poses.jsonl --png tracked.png
 
@@ -40,7 +41,7 @@ def track(
             timestamp is the number of the frame; without those where the object is lost).
         png: Where to write a picture: some frames, and the object in them in the colours of its visible parts.
         viewer: Where the sensor stands, in the coordinates of the frames.
-        viewer_unknown: It is not known where the sensor stands.
+        viewer_unknown: Say that it is not known where the sensor stands.
     """
     from contextlib import nullcontext
 

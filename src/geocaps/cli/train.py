@@ -35,7 +35,7 @@ def train(
     tensorboard: Annotated[Optional[bool], UNSET] = None,  # noqa: UP045
     json: Json = False,
 ) -> None:
-    """Train a model. Several processes: torchrun --nproc_per_node 2 -m geocaps train ...
+    """Train a model, in one process or several: torchrun --nproc_per_node 2 -m geocaps train ...
 
     Example: geocaps train --data my_meshes/ --budget 1h --out runs/mine
 
@@ -43,17 +43,17 @@ def train(
         out: Folder of the run: OUT/last, OUT/best (with 16 held-out objects or more), metrics.jsonl, tensorboard.
         data: Sources joined by commas: shapes, furniture, or paths (default: shapes).
         preset: cpu (default) is ours; paper and A to E follow the paper's appendices and Table 1.
-        stage: parts is the first layer, object the second on a frozen first; all (default) is both.
+        stage: parts is the first layer, object the second on top of a frozen first; all (default) is both.
         resume: Continue the run in OUT; options that are not given stay as they were.
         split: Split to train on where a source has splits (default: train).
         classes: Only these classes, joined by commas (default: all).
-        init: Checkpoint whose first layer is taken over, for --stage object; shipped is the package's own.
+        init: Checkpoint whose first layer is taken over, for --stage object; shipped: the package's own.
         init_object: Take over the object layer of that checkpoint as well, and train it further.
-        budget: Wall-clock time such as 90m or 1h30m; the number of steps is measured to fit.
-        steps: Steps of each stage trained; the schedule is stretched to it.
-        batch: Objects in a step, of each stage trained (default: the preset's, or fewer where the data have fewer).
-        learning_rate: Of each stage trained.
-        seed: Start of every random stream (default: 0).
+        budget: Wall-clock time such as 90m or 1h30m; the number of steps is chosen to fit, by measuring.
+        steps: Steps of each trained stage; the schedule is stretched to fit.
+        batch: Objects in a step of each trained stage (default: the preset's, or fewer if the data have fewer).
+        learning_rate: Learning rate of each trained stage.
+        seed: Seed of all random draws (default: 0).
         device: auto (default), cpu, cuda, cuda:1, mps.
         validation_objects: Held-out objects measured at each validation (default: 128).
         tensorboard: Write TensorBoard logs (default: yes).

@@ -27,7 +27,7 @@ def view(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Look at objects in a web page: turn them, align two, search an index, paint, track, take a scene apart.
+    """Look at objects on a web page: turn them, align two, search an index, paint, track, take a scene apart.
 
     Only this machine can open the page unless --host says otherwise; it runs until Ctrl-C. With --out no server is
     started: one object is written as a single HTML file that needs no network and no geocaps.
@@ -38,13 +38,13 @@ def view(
         files: Clouds or meshes to choose from, beside the embedded objects.
         out: Write the first file (without files: an embedded chair) as one self-contained page, and stop.
         index: Folder of an index, made by geocaps index add, to search in.
-        frames: Frames (a folder of clouds, or an NPY or NPZ array) to follow the first of the files through; without
-            files, the first frames build the object up.
-        poses: Poses that geocaps track has written for these frames: they are shown instead of tracking again.
+        frames: Frames (a folder of clouds, or an NPY or NPZ array) through which to follow the first of the files;
+            without files, the first frames build the object up.
+        poses: Poses that geocaps track has written for these frames, to show instead of tracking again.
         weights: Checkpoint folder (default: the weights that ship with the package).
         host: Address to serve at; 0.0.0.0 lets other machines in.
         port: Port to serve at (default: 8080 or, if that is taken, any free one).
-        browser: Open the page in the browser.
+        browser: Open the page in a browser.
     """
     if len(files) > 1 and out is not None:
         raise UsageError(f"--out writes one object, and {len(files)} files were given: name one")

@@ -227,7 +227,7 @@ def survey(
 
 
 def fault_of(points: np.ndarray) -> str | None:
-    """The reason why a cloud is of no use, or None."""
+    """Why a cloud cannot be used, or None."""
     if len(points) == 0:
         return "empty cloud"
     if not np.isfinite(points).all():

@@ -170,7 +170,7 @@ def concat(datasets: Sequence[PointDataset], name: str | None = None) -> PointDa
 
 
 def draw_indices(stored: int, count: int, views: int, generator: torch.Generator) -> Int64[Tensor, "views count"]:
-    """Which of the stored points each view takes (see ``PointDataset.samplings``)."""
+    """Which of the stored points each sampling takes (see ``PointDataset.samplings``)."""
     if stored >= count * views:
         return torch.randperm(stored, generator=generator)[: count * views].reshape(views, count)
     rounds = -(-count // stored)

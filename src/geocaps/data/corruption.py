@@ -67,7 +67,7 @@ def crop_half_space(points: Points, keep: float, generator: torch.Generator) -> 
 
 
 def visible_from(points: Points, direction: Float[Tensor, "3"] | torch.Generator, distance: float = 4.0) -> Selection:
-    """What a viewer sees who stands ``distance`` radii from the mean, in a given or a random direction.
+    """The points that are seen from ``distance`` radii away from the mean, in a given or a random direction.
 
     Hidden point removal (Katz, Tal and Basri 2007): every point is mirrored outwards at a large sphere about the
     viewer; those on the convex hull of the mirrored points and the viewer are visible. Copies of a point share its
@@ -98,7 +98,7 @@ def visible_from(points: Points, direction: Float[Tensor, "3"] | torch.Generator
 
 
 def vary_density(points: Points, generator: torch.Generator, strength: float = 4.0) -> Selection:
-    """As many points drawn with replacement, denser along a random direction.
+    """Points drawn with replacement, as many as there are, denser along a random direction.
 
     From one end of the cloud to the other the chance of a point grows evenly up to (1 + strength) times.
     """

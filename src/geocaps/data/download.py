@@ -1,4 +1,4 @@
-"""Downloads of public data sets: resumable, checked, and never half in place.
+"""Downloads of public data sets: resumable, checked, and in place completely or not at all.
 
 A file is fetched to ``<name>.part`` (a later call resumes), checked, then renamed. Its SHA-256 is kept beside it, so
 that a file without a published checksum is at least known to be the same the next time.

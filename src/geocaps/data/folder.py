@@ -1,6 +1,6 @@
 """A folder of meshes or clouds: a data set, with a class per sub-folder, or packed into one ``.npz``, in parallel.
 
-A packing that was killed goes on where it was: the points of every finished file lie in ``<output>.partial``, beside
+A packing that was killed is resumed: the points of every finished file lie in ``<output>.partial``, beside
 the output. On a new run only files that have none there, or that have changed since, are sampled.
 """
 

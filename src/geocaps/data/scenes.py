@@ -80,7 +80,7 @@ def furnishings() -> tuple[Shape, ...]:
 
 
 def search_scene(number: int, *, points: int = 100000) -> tuple[Shape, float, Scene]:
-    """A known object, its size, and a scan from one side with up to three instances of it among others.
+    """A known object, its size, and a scan from one side with up to three instances of it among other objects.
 
     One scene in four has none. The others are of other classes.
     """

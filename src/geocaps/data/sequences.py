@@ -87,9 +87,9 @@ def moving(
     vanishes: bool = False,
     reference: Float64[np.ndarray, "m 3"] | None = None,
 ) -> Sequence:
-    """An object on a smooth way, seen from one side, covered for a while by a wall that passes or gone for ten frames.
+    """An object on a smooth path, seen from one side, covered for a while by a passing wall or gone for ten frames.
 
-    A frame is a new drawing of the surface of which hidden points are removed, with noise. The wall comes from one side
+    A frame is a new sampling of the surface without its hidden points, with noise. The wall comes from one side
     of the picture and leaves on the other: it covers up to 80 % in 10 to 15 frames.
     """
     generator = torch.Generator().manual_seed(seed)

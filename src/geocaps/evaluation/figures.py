@@ -131,7 +131,7 @@ def errors(evaluation: Evaluation) -> bytes:
 
 
 def reliability(evaluation: Evaluation) -> bytes:
-    """Stated confidence against the share that is right, for each protocol; the number of answers as the dot's size."""
+    """Stated confidence against the share that is right, for each protocol; a dot's size is the number of answers."""
     figure = Figure(figsize=(4.2, 3.8), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=1)

@@ -99,11 +99,11 @@ def chance_modulo_signs(draws: int = 100_000, seed: int = 0) -> float:
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
-    """How often an answer of some confidence is right, that is within 15° of the other cloud's.
+    """How often an answer of a given confidence is right, that is within 15° of the other cloud's.
 
     ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
-    ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` say of
-    how many.
+    ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` are
+    the numbers behind these shares.
     """
     right = errors * 180 <= RIGHT_DEGREES
     sure = confidence >= SURE
@@ -118,7 +118,7 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "
 
 
 def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.ndarray, "n"]) -> Summary:
-    """The same of pairs: how many have two sure answers, and how many of these are within 15° of each other.
+    """The same for pairs: how many have two sure answers, and how many of these are within 15° of each other.
 
     In :func:`calibration`, an intact cloud that is rightly sure counts as wrong where the other, damaged one is wrong
     and says so. Here a pair counts only if both of its clouds are sure.
@@ -134,7 +134,7 @@ def _share_within(angle: Any) -> Any:
 
 
 def best_of_random_rae(trials: int) -> float:
-    """What an oracle that keeps the best of so many random guesses gets: ∫ (1 - F(θ))ⁿ dθ / π."""
+    """What an oracle gets that keeps the best of ``trials`` random guesses: ∫ (1 - F(θ))ⁿ dθ / π."""
     angles = np.linspace(0.0, math.pi, 20_001)
     return float(trapezoid((1 - _share_within(angles)) ** trials, angles)) / math.pi
 
@@ -167,7 +167,7 @@ def mean_angle_degrees(rotations: Pose) -> float:
 
 @cache
 def chance_spread_degrees(count: int) -> float:
-    """The mean :func:`spread_degrees` of so many uniform rotations, by simulation (200 draws)."""
+    """The mean :func:`spread_degrees` of as many uniform rotations, by simulation (200 draws)."""
     guesses = Pose.random(200, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return float(np.mean([_spread(wxyz) for wxyz in guesses.wxyz.numpy()]))
 
@@ -212,7 +212,7 @@ def percept_distances(
 ) -> Float[np.ndarray, "q g"]:
     """Late interaction: 1 - the mean over a query's percepts of the best cosine among the other object's.
 
-    A ``block`` of either at a time: block² · j · k cosines stay in cache, which makes it twice as quick.
+    In blocks of ``block`` objects: block² · j · k cosines stay in cache, which makes it twice as fast.
     """
     queries, gallery = (nn.functional.normalize(percepts, dim=-1) for percepts in (queries, gallery))
     rows = [
@@ -234,7 +234,7 @@ def retrieval_ranks(distances: Float[np.ndarray, "n n"]) -> Int[np.ndarray, "n"]
 def retrieval_hits(
     distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]
 ) -> dict[str, Bool[np.ndarray, "_"]]:
-    """Per query: own instance first (``top1``), among ten (``top10``), and for labelled ones the class of the nearest.
+    """Per query: own instance first (``top1``), among the first ten (``top10``), and class of the nearest, if labelled.
 
     ``nn1`` is the paper's 1-NN classification: the gallery holds the query's own instance too.
     """
@@ -282,7 +282,7 @@ def _normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
 
 
 def adjusted_rand_index(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> float:
-    """Pairs of points that both labelings put together: 1 when they agree, 0 when as many as by chance."""
+    """Agreement on which points belong together: 1 if two labelings agree, 0 if no more than by chance."""
     table = _contingency(first, second)
 
     def pairs(counts: Int[np.ndarray, "*c"]) -> float:
@@ -310,7 +310,7 @@ def _merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
 
 
 def partition_agreement(truth: Int[np.ndarray, "n"], found: Int[np.ndarray, "n"]) -> dict[str, float]:
-    """How well found parts respect true ones."""
+    """How well the parts that were found respect the true ones."""
     table = _contingency(truth, found)
     return {
         "nmi": _normalized_mutual_information(table),

@@ -45,7 +45,7 @@ class Pair:
     """Two clouds of one object, the true rotation from the first to the second, and where the whole object is.
 
     Centre and radius (the centroid, and how far the farthest point lies from it) are those of the second cloud before
-    it was damaged: what is left of it does not tell.
+    it was damaged: what is left of it does not tell them.
     """
 
     first: Float[Tensor, "n 3"]
@@ -79,7 +79,7 @@ class Pairs:
         return Pose.random(generator=self._stream(index, _FIRST), dtype=torch.float64)
 
     def pair(self, index: int, protocol: str) -> Pair:
-        """Both clouds under a protocol. Under ``parts`` they are those of ``points``: there the parts are rotated."""
+        """Both clouds under a protocol. Under ``parts``, where only parts are rotated, they are those of ``points``."""
         first_pose = self.pose(index)
         first, clean = self._samplings(index, denser=protocol in _DENSER)
         if ROTATION[protocol] == "axis_angle":
@@ -105,9 +105,9 @@ class Pairs:
         return [(_turned(poses[k], samplings[k]), poses[k]) for k in range(count)]
 
     def _samplings(self, index: int, denser: bool = False) -> tuple[Float64[Tensor, "n 3"], Float64[Tensor, "m 3"]]:
-        """Two samplings; the second ``denser`` by a third one, if the data have points that are in neither.
+        """Two samplings; the second is joined by a third one (``denser``) if the data have points that are in neither.
 
-        A set that stores too few draws other views when three are asked for, or repeats points.
+        If a set stores too few points, asking for three samplings gives others, or repeats points.
         """
         two = chosen = self._drawn(index, 2)
         if denser:
@@ -124,7 +124,7 @@ class Pairs:
     def _scaled(
         self, index: int, framing: Float[Tensor, "l n 3"], samplings: Float[Tensor, "k n 3"]
     ) -> Float64[Tensor, "k n 3"]:
-        """By the one frame that puts ``framing`` into the unit sphere: samplings then differ by a rotation only."""
+        """In the one frame that puts ``framing`` into the unit sphere, so that samplings differ by a rotation only."""
         own = normalization(framing.flatten(0, 1).numpy(), self.dataset.object_ids[index])
         return (samplings.double() - torch.tensor(own.translation)) / float(own.scale)
 
@@ -145,7 +145,7 @@ class Pairs:
 
 
 def evenly_chosen(count: int, available: int) -> list[int]:
-    """At most ``count`` indices, spread evenly over what there is."""
+    """At most ``count`` indices, evenly spread."""
     return evenly(min(count, available), available).tolist()
 
 

@@ -62,7 +62,7 @@ left when its second layer gets other parts than the object's."""
 
 @dataclass(frozen=True)
 class Scope:
-    """Which objects the alignment is averaged over, and what a reader has to know about the data."""
+    """The objects over which alignment is averaged, and what a reader has to know about the data."""
 
     aligned: Bool[np.ndarray, "n"]
     classes: tuple[str, ...]
@@ -108,7 +108,7 @@ def _notes(dataset: PointDataset, present: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One method under one protocol: a value per object, from which every table and figure is made."""
+    """One method under one protocol: a value for each object, from which every table and figure is made."""
 
     errors: Float[np.ndarray, "n"] | None
     """Rotation errors, angle/π; None for a method that only retrieves."""
@@ -194,7 +194,7 @@ def measure(model: Model, pairs: Pairs, first: Encoded, protocol: str, trials: i
 def measure_rows(model: Model, views: Views, trials: int = 1, ablate_parts: bool = False) -> dict[str, Measured]:
     """A model under one protocol, in the rows that it has; ``ablate_parts`` adds those with other parts.
 
-    With ``trials > 1`` the rotation is the best of so many candidates for the second cloud by Chamfer distance after
+    With ``trials > 1`` the rotation is that of the candidate for the second cloud with the least Chamfer distance after
     alignment (the paper's best of ten); the first cloud keeps its one pose. Features are never chosen: retrieval is the
     same as in one trial.
     """
@@ -282,7 +282,7 @@ def _of_clouds(
 def _of_other_parts(model: Model, second: Encoded, generator: torch.Generator) -> dict[str, Answers]:
     """The answers for the second clouds when the second layer gets other parts than theirs.
 
-    Another object's parts, those of the next one in a random circle: what comes from the parts is then at chance. Half
+    Another object's parts are those of the next one in a random circle: what comes from parts is then at chance. Half
     of the object's own parts: the others have no share of the points, and no percept.
     """
     own = [batch.parse for batch in second.batches]

@@ -81,7 +81,7 @@ class Table:
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
-    """One table a protocol, with the baselines and the chance floors beside; one of what a single cloud tells."""
+    """One table for each protocol, with baselines and chance; one of what a single cloud tells."""
     result = evaluation.to_dict()
     found = [_protocol_table(name, evaluation, result) for name in evaluation.protocols]
     stated = {name: row for name, row in result["protocols"].items() if "reliability" in row}
@@ -134,7 +134,7 @@ def _heading(evaluation: Evaluation) -> str:
 
 
 def _key(evaluation: Evaluation) -> list[str]:
-    """What the tables' words mean, and the notes on this data set."""
+    """What the words in the tables mean, and notes on this data set."""
     aligned = int(evaluation.scope.aligned.sum())
     classes = ", ".join(evaluation.scope.classes) or "all objects"
     lines = [
@@ -264,7 +264,7 @@ def _one_cloud_table(result: Mapping[str, Any]) -> Table:
 
 
 def make_folder(folder: Path) -> None:
-    """Before the work, so that hours of it do not end without a place to write to."""
+    """Made before the work, so that hours of it do not end without a place to write to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -272,7 +272,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(folder: Path, name: str, content: bytes) -> Path:
-    """Beside first, then in place: an old result stays whole until the new one is."""
+    """Written beside first, then moved into place: an old result stays whole until the new one is."""
     path = folder / name
     try:
         with written_whole(path) as beside:

@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def selection(self) -> str:
-        """How the rotation is chosen: part of every label, so that best-of-n is never read as one answer."""
+        """How the rotation is chosen; part of every label, so that a best of n is never taken for a single answer."""
         return "one trial" if self.trials == 1 else f"best of {self.trials} by Chamfer"
 
 
@@ -227,7 +227,7 @@ def _check(model: Model, settings: Settings) -> None:
 
 
 def reconstruction(model: Model, first: Encoded) -> Summary:
-    """Squared Chamfer distance, in the unit sphere, between each first cloud and what either layer makes of it."""
+    """Squared Chamfer distance, in the unit sphere, between each first cloud and its reconstruction by either layer."""
     columns: dict[str, list[np.ndarray]] = {"chamfer_one_layer": [], "chamfer_two_layer": []}
     for batch in first.batches:
         clouds = torch.stack([torch.from_numpy(one.cloud.points).double() for one in batch])

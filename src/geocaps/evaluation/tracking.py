@@ -46,7 +46,7 @@ class Run:
 
     @property
     def recovered_after(self) -> float | None:
-        """Frames after a full occlusion until one is right (1: the first); infinite for never, None without one."""
+        """Frames after a full occlusion until one is right (1: the first): infinite if none is, None without one."""
         gone = np.flatnonzero(self.hidden >= 1)
         if not len(gone):
             return None
@@ -57,7 +57,7 @@ class Run:
 def symmetries(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "s 3 3"]:
     """Rotations about the centre after which an object looks the same to within its sampling; the identity first.
 
-    Tried are multiples of 15° about the coordinate axes and the principal axes. One counts if 95 % of the rotated
+    Multiples of 15° about the coordinate axes and the principal axes are tried. One counts if 95 % of the rotated
     points lie no farther from the cloud than 1.5 times what 95 % of the cloud's own points lie from their neighbours;
     with all multiples, the object is taken for a body of revolution. Products of two count as well.
     """

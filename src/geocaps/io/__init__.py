@@ -83,7 +83,7 @@ def describe(path: str | os.PathLike) -> FileReport:
 
 
 def report_of(path: Path, geometry: Geometry, data_set_of: int | None = None) -> FileReport:
-    """Report on a geometry read from a file; of a data set with so many objects, on its first one."""
+    """A report on the geometry of a file, or on the first of the objects of a data set."""
     points = geometry.vertices[np.isfinite(geometry.vertices).all(axis=1)].astype(np.float64)
     bounds = np.stack([points.min(axis=0), points.max(axis=0)]) if len(points) else None
     kind = "cloud" if geometry.faces is None else "mesh"
@@ -123,7 +123,7 @@ def is_supported(path: str | os.PathLike) -> bool:
 def load_points(
     path: str | os.PathLike, count: int | None = None, *, seed: int = 0, drop_invalid: bool = False
 ) -> PointCloud:
-    """Read a point cloud or a mesh from a file; its suffix says the format.
+    """Read a point cloud or a mesh from a file, in the format of its suffix.
 
     A mesh gives `count` points (default 4096) drawn uniformly by area; a cloud gives its points, in their order: all,
     or a random subset of `count` (all when it has fewer). The same seed gives the same points. Scenes are put together

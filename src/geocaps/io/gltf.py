@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def read_glb(path: Path) -> Geometry:
-    """Read the scene of a GLB file: its meshes put together, or, when it has none, its points."""
+    """Read the scene of a GLB file: its meshes assembled or, if it has none, its points."""
     data = limits.read_bytes(path)
     limits.check_present(20, len(data), "the header of a GLB file")
     magic, version, length, json_length, json_kind = struct.unpack_from("<5I", data)
@@ -70,7 +70,7 @@ def _parse(text: bytes) -> Json:
 
 
 def _read_scene(tree: Json, path: Path, binary: bytes) -> Geometry:
-    """The parts of the scene put together, each moved by the transforms of the nodes above it."""
+    """The parts of the scene assembled, each moved by the transforms of the nodes above it."""
     buffers = _read_buffers(tree, path, binary)
     tree = tree | {key: _dicts(tree, key) for key in ("meshes", "accessors", "bufferViews")}
     meshes = [_primitives(tree, mesh) for mesh in tree["meshes"]]
@@ -273,7 +273,7 @@ def _item(values: list, index: int) -> Any:
 
 
 def _whole(item: Json, key: str) -> int:
-    """A number of bytes, a count or an index; 0 when it is not there."""
+    """A number of bytes, a count or an index; 0 if it is missing."""
     value = item.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"its description is malformed: {key} must be a whole number of at least 0")

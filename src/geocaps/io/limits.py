@@ -43,7 +43,7 @@ def cloud(
 
 
 def _whole_numbers(values: np.ndarray, count: int) -> Int[np.ndarray, "v"] | None:
-    """Labels as integers of 32 bits, or None for what is none: fractions, NaN, too large, or not one for each point."""
+    """Labels as 32-bit integers; None if they are none: fractions, NaN, too large, or not one for each point."""
     values = np.asarray(values)
     if values.shape != (count,) or values.dtype.kind not in "fiu":
         return None
@@ -53,7 +53,7 @@ def _whole_numbers(values: np.ndarray, count: int) -> Int[np.ndarray, "v"] | Non
 
 
 def label_column(names: Iterable[str]) -> str | None:
-    """The first of some columns that holds labels, by its name."""
+    """The first of these columns whose name says that it holds labels."""
     return next((name for name in names if name.lower() in _EXTRAS["labels"]), None)
 
 
@@ -90,7 +90,7 @@ def _fans(polygons: np.ndarray | Sequence) -> Int[np.ndarray, "f 3"]:
 
 
 def extras_of(names: Iterable[str]) -> tuple[str, ...]:
-    """What columns with these names hold besides the coordinates."""
+    """What columns with these names hold, apart from coordinates."""
     known = {name.lower() for name in names}
     return tuple(what for what, signs in _EXTRAS.items() if known & signs)
 
@@ -157,6 +157,6 @@ def check_present(needed: int, present: int, what: str) -> None:
 
 
 def check_expansion(unpacked: int, stored: int) -> None:
-    """Refuse data that unpacks to far more than coordinates ever do."""
+    """Refuse data that unpack to far more than coordinates ever do."""
     if unpacked > max(HARMLESS_BYTES, stored * MAX_EXPANSION):
         raise ValueError(f"{stored:,} bytes would unpack to {unpacked:,}: not plausible for coordinates")

@@ -79,7 +79,7 @@ def _check(corners: np.ndarray, triangles: np.ndarray, count: int, seed: int) ->
 
 
 def check_draw(count: int, seed: int) -> None:
-    """Refuse a number of points or a seed that cannot be drawn with."""
+    """Refuse a number of points or a seed that cannot be used for drawing."""
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
         raise InvalidInputError(f"the number of points must be a whole number of at least 1, not {count!r}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -280,7 +280,7 @@ class _Rows:
             self.data, self.position = np.array(limits.decode(data[start:]).split(), dtype=np.float64).view(np.uint8), 0
 
     def take(self, fields: list[Field], count: int) -> dict[str, np.ndarray]:
-        """So many rows, by column [count, n]; a file that has fewer is refused."""
+        """The next `count` rows, by column [count, n]; a file that has fewer is refused."""
         end = self.position + count * sum(dtype.itemsize * length for _, dtype, length in fields)
         if self.in_text and end > len(self.data):
             numbers, there = end // 8, len(self.data) // 8

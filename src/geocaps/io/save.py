@@ -319,7 +319,7 @@ def _write_stl(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
 
 
 def _center(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3"]:
-    """Where the points lie if float32 would feel it, else the origin: a node without a shift is easier to read."""
+    """The middle of points so far out that float32 would lose digits, else the origin: no shift is simplest."""
     low, high = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
     return (low + high) / 2 if np.abs((low + high) / 2).max() > (high - low).max() else np.zeros(3)
 

@@ -99,7 +99,7 @@ def _read_ascii(header: _Header, body: bytes) -> np.ndarray:
 
 
 def _read_compressed(header: _Header, body: memoryview, size: int) -> np.ndarray:
-    """Compressed data stand field by field, not row by row."""
+    """Compressed data are stored field by field, not row by row."""
     limits.check_present(8, len(body), "the two sizes of the compressed data")
     packed_size, declared = (int(value) for value in np.frombuffer(body, "<u4", 2))
     limits.check_present(packed_size, len(body) - 8, "the compressed points")

@@ -106,7 +106,7 @@ class Batches:
         self._similar: np.ndarray | None = None
 
     def group(self, similar: Int[Tensor, "m k"] | None) -> None:
-        """From now on similar objects come together: what contrasts a batch's objects has to tell them apart."""
+        """From now on similar objects share batches, so that contrastive terms have to tell them apart."""
         self._similar = None if similar is None else similar.numpy()
         self._orders.clear()
 
@@ -216,7 +216,7 @@ class _Spoiling:
 
 
 def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
-    """Which of the five happen to a sampling, and how strongly."""
+    """Which of the five kinds of damage a sampling gets, and how strongly."""
     happens, strength = torch.rand(2, 5, generator=generator).tolist()
     one_sided = happens[4] < augmentation.one_sided_share
     crop = happens[2] < augmentation.crop_share and not one_sided
@@ -236,7 +236,7 @@ def random_stream(*key: int) -> torch.Generator:
 
 
 def pieces_of(batch: int, accumulate: int, processes: int) -> int:
-    """In how many pieces a batch is worked through: at least one for each process."""
+    """The number of pieces that a batch is processed in: at least one for each process."""
     pieces = max(accumulate, processes)
     if pieces % processes or batch % pieces:
         raise ConfigError(
@@ -249,9 +249,9 @@ def pieces_of(batch: int, accumulate: int, processes: int) -> int:
 def fitted_batches(
     config: TrainConfig, dataset: PointDataset, processes: int, *, reduce: bool
 ) -> tuple[TrainConfig, list[str]]:
-    """The training with batches that can be drawn from the data and shared by the processes, for all its stages.
+    """The configuration with batches that can be drawn from the data and shared by the processes, in all stages.
 
-    A batch that is too large is made the largest that fits, and a sentence says so; without ``reduce`` it is refused.
+    A batch that is too large becomes the largest that fits, and a sentence says so; without ``reduce`` it is refused.
     """
     said = []
     for stage in config.stages:

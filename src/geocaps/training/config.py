@@ -106,7 +106,7 @@ class PaperObjective:
         _require(square, "objective.decoded_points must be a square number (targets are found on a grid)", decoded)
 
     def noise_degrees(self, share: float) -> float:
-        """The largest perturbation angle after that share of the steps: linear along the ramp, constant outside."""
+        """The largest perturbation angle after a share of the steps: linear along the ramp, constant outside."""
         if self.ramp_to <= self.ramp_from:
             return self.noise_to if share >= self.ramp_to else self.noise_from
         along = min(1.0, max(0.0, (share - self.ramp_from) / (self.ramp_to - self.ramp_from)))
@@ -218,7 +218,7 @@ class TrainConfig:
         return self.parts_augmentation if stage == "parts" else self.object_augmentation
 
     def reuse(self, stage: str) -> int:
-        """In how many steps a draw is seen: as the objective says, or what of it divides a smaller batch."""
+        """The number of steps that see a draw: the objective's, or what of it divides a smaller batch."""
         return math.gcd(self.objective.reuse, self.object.batch // self.object.accumulate) if stage == "object" else 1
 
     def to_dict(self) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
 
     def validate(stage: Stage) -> None:
-        """Measures, and keeps the best; only the writer does, the others wait for it in the next step."""
+        """Measures, and keeps the best checkpoint; only the writer does, the others wait for it in the next step."""
         if world.is_writer:
             model.eval()
             with torch.no_grad():
@@ -234,7 +234,7 @@ def _where(state: RunState, gradients: StepGradients, config: TrainConfig) -> st
 
 @contextmanager
 def _explained(state: RunState, gradients: StepGradients, config: TrainConfig) -> Iterator[None]:
-    """Weights that have run away can fail before there is a loss: no nearest point of one that is not finite."""
+    """Weights that diverge can fail before there is a loss: a point that is not finite has no nearest one."""
     try:
         yield
     except GeocapsError:
@@ -248,7 +248,7 @@ def _explained(state: RunState, gradients: StepGradients, config: TrainConfig) -
 def _require_sound(
     loss: float, norm: float, state: RunState, gradients: StepGradients, config: TrainConfig, world: World
 ) -> None:
-    """Stops before a weight is touched when the loss or a gradient is not finite, or the loss runs away."""
+    """Stops before a weight is touched if the loss or a gradient is not finite, or if the loss diverges."""
     where = _where(state, gradients, config)
     if world.any(not (math.isfinite(loss) and math.isfinite(norm))):
         raise TrainingError(f"the loss is {loss} and its gradient's norm {norm} {where}")
@@ -275,7 +275,7 @@ class _Draw:
 class StepGradients:
     """Forward and backward of this process's pieces of one step; the time is split as it goes.
 
-    With ``reuse`` a step takes its objects from so many draws, of which only the newest is made in that step: draw d
+    With ``reuse``, a step takes its objects from that many draws, of which only the newest is made in that step: draw d
     is seen in the steps d, d - SPACING, d - 2·SPACING, …, each time beside others, and then never again. Which draws a
     step sees follows from the step alone, so there is nothing to save: a resumed run makes those it lacks.
     """
@@ -334,7 +334,7 @@ class StepGradients:
         return _Draw(seen, batch.object_ids)
 
     def forget(self) -> None:
-        """Drops the draws that were made: what they hold no longer holds."""
+        """Drops the draws that were made: they are out of date."""
         self._pool.clear()
 
     def _averaging(self, last: bool) -> AbstractContextManager[None]:

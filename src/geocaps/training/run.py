@@ -1,4 +1,4 @@
-"""State of a run: how far it is, what it promised, and whether what is resumed is what was begun."""
+"""State of a run: how far it is, its settings, and whether the run that is resumed is the one that was begun."""
 
 from __future__ import annotations
 

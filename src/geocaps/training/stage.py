@@ -41,7 +41,7 @@ def joined(draws: Sequence[Prepared]) -> Prepared:
 
 
 class Stage(nn.Module, ABC):
-    """What is trained, and on what. A module, so that DistributedDataParallel can wrap it."""
+    """What is trained, and on what; a module, so that DistributedDataParallel can wrap it."""
 
     name: ClassVar[str]
     samplings: ClassVar[int] = 1
@@ -57,14 +57,14 @@ class Stage(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
-        """What no weight in training changes: made once for each draw, however many steps see it."""
+        """What does not depend on the trained weights: made once for each draw, however many steps see it."""
 
     @abstractmethod
     def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
         """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
 
     def noise_degrees(self, share: float) -> float | None:
-        """The largest perturbation of viewpoints, where it is worth a record."""
+        """The largest perturbation of viewpoints, if it is worth recording."""
         return None
 
     def fault(self, step: int, record: dict[str, float]) -> str | None:
@@ -87,7 +87,7 @@ class Stage(nn.Module, ABC):
         return {}
 
     def restore(self, found: dict[str, Tensor]) -> None:
-        """Takes back what a survey before found."""
+        """Restores what an earlier survey found."""
 
     @abstractmethod
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
@@ -213,7 +213,7 @@ class ObjectStage(_SecondStage):
         return axes, self.layer.descriptors(seen.start_look), chosen / chosen.sum(dim=1, keepdim=True)
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
-        """Fits the trust to the held-out objects first: every checkpoint that is kept says how sure it may be."""
+        """Fits the trust to the held-out objects first: the confidence of every kept checkpoint is calibrated."""
         if self._held_out is None:
             draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(_CHUNK)]
             self._held_out = Views(**joined(draws))

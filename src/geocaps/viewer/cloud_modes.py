@@ -353,7 +353,7 @@ class SearchMode(Mode):
             self.results.content = ""
             return
         hit = found.hits[self.hit]
-        rows = [("alike", f"{hit.similarity:.2f}"), ("shown upright", found.stance.how)]
+        rows = [("similarity", f"{hit.similarity:.2f}"), ("shown upright", found.stance.how)]
         if hit.confidence is not None and hit.overlap is not None and hit.error is not None:
             rows[:0] = [
                 ("confidence", f"{hit.confidence:.2f}"),

@@ -61,13 +61,13 @@ class Mode(ABC):
         """Clouds that were opened meanwhile."""
 
     def opened(self) -> None:  # noqa: B027
-        """A cloud was opened while this mode is the active one."""
+        """A cloud was opened while this mode was active."""
 
     def clicked(self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]) -> None:  # noqa: B027
         """The scene was clicked or touched, along a ray."""
 
     def left(self) -> None:  # noqa: B027
-        """The page is gone, or another mode is shown: what runs by itself ends."""
+        """The page is gone, or another mode is shown: whatever runs by itself stops."""
 
     def show(self, visible: bool) -> None:
         self.panel.visible = visible
@@ -133,7 +133,7 @@ class Canvas:
         normals: Float[np.ndarray, "n 3"] | None = None,
         size: float = 1.0,
     ) -> None:
-        """A cloud, lit; its normals are found unless they are known. ``size``: of a point, beside the usual one."""
+        """A cloud, lit; its normals are estimated unless given. ``size`` is that of a point, beside the usual one."""
         make = partial(self._scene.add_point_cloud, point_size=size * _POINT, point_shape="circle", precision="float32")
         paint = np.broadcast_to(np.asarray(colors), points.shape)
         if visible:
@@ -178,7 +178,7 @@ class Canvas:
 
 
 def lit(colors: Float[np.ndarray, "n 3"], normals: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
-    """Colours of points in a light from above; what has no normal faces it. Both sides of a surface are lit."""
+    """Colours of points in a light from above; a point without a normal faces it. Both sides of a surface are lit."""
     facing = normals * np.where(normals @ EYE < 0, -1.0, 1.0)[:, None]
     light = _AMBIENT + _DIFFUSE * np.maximum(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)
     light = np.where((normals != 0).any(axis=1), light, 1.0)

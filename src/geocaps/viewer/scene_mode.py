@@ -47,7 +47,7 @@ class SeenScene:
 
     @cached_property
     def stance(self) -> Stance:
-        """On the largest supporting plane, and seen from where the sensor stood, if that was the origin."""
+        """Standing on the largest supporting plane, seen from where the sensor stood, if that was the origin."""
         if not self.parsed.planes:
             return AS_GIVEN
         floor = max(self.parsed.planes, key=lambda plane: int(plane.on.sum()))

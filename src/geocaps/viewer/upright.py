@@ -32,7 +32,7 @@ class Stance:
 
 
 KNOWN = Stance(np.eye(3), "embedded objects stand along y")
-AS_GIVEN = Stance(np.eye(3), "as it came, y up: its support does not tell")
+AS_GIVEN = Stance(np.eye(3), "as it came, y up: what would support it does not tell")
 
 
 def standing_along(up: Float64[np.ndarray, "3"], how: str) -> Stance:
