@@ -5,8 +5,7 @@ import pytest
 import torch
 import trimesh
 
-import geocaps
-from geocaps.apps.align import _checked, _from_model, align
+from geocaps.apps.align import align
 from geocaps.apps.align.hypotheses import final_costs
 from geocaps.apps.align.icp import by_tree
 from geocaps.apps.align.prepare import evened, farthest, prepare
@@ -259,25 +258,6 @@ def test_what_a_result_cannot_move_is_named_in_one_sentence(source, sentence):
     with pytest.raises(GeocapsError, match=sentence) as caught:
         result.apply(source)
     assert "\n" not in str(caught.value)
-
-
-# ── the model's hypotheses ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("scale", [False, True])
-def test_object_capsules_of_a_moved_copy_hold_the_truth(scale):
-    """Untrained weights do: encoding is equivariant, so both capsules are the same up to the motion."""
-    points, truth, factor = sample("chair", 200), motion(17), 25.4 if scale else 1.0
-    a, b = (_checked(cloud, "", False) for cloud in (points, factor * truth.apply(points)))
-    found = _from_model(geocaps.untrained("cpu"), a, b, (a.spread, b.spread))
-    moved = b.spread * found.apply((a.points - a.center) / a.spread) + b.center
-    assert np.abs(moved - b.points).max(axis=(1, 2)).min() < 1e-3 * factor
-
-
-def test_a_model_may_help_and_does_not_harm():
-    truth = motion(18)
-    result = align(sample("car", 300, 1), truth.apply(sample("car", 300, 2)), model=geocaps.untrained("cpu"))
-    assert degrees(result.pose, truth) < 4
 
 
 # ── doubt ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,17 +41,20 @@ class Similarity:
                 f"a similarity needs rotations [..., 3, 3] and translations [..., 3], not of shapes "
                 f"{list(rotation.shape)} and {list(translation.shape)}"
             )
-        try:
-            batch = np.broadcast_shapes(rotation.shape[:-2], translation.shape[:-1], scale.shape)
-        except ValueError:
-            raise InvalidInputError(
-                f"rotations {list(rotation.shape)}, translations {list(translation.shape)} and scales "
-                f"{list(scale.shape)} do not have the same leading dimensions"
-            ) from None
-        values = {"rotation": (rotation, (3, 3)), "translation": (translation, (3,)), "scale": (scale, ())}
-        for name, (one, own) in values.items():
-            whole = (*batch, *own)
-            object.__setattr__(self, name, one if one.shape == whole else np.broadcast_to(one, whole))
+        batch = rotation.shape[:-2]
+        if translation.shape[:-1] != batch or scale.shape != batch:
+            try:
+                batch = np.broadcast_shapes(batch, translation.shape[:-1], scale.shape)
+            except ValueError:
+                raise InvalidInputError(
+                    f"rotations {list(rotation.shape)}, translations {list(translation.shape)} and scales "
+                    f"{list(scale.shape)} do not have the same leading dimensions"
+                ) from None
+            rotation = np.broadcast_to(rotation, (*batch, 3, 3))
+            translation, scale = np.broadcast_to(translation, (*batch, 3)), np.broadcast_to(scale, batch)
+        object.__setattr__(self, "rotation", rotation)
+        object.__setattr__(self, "translation", translation)
+        object.__setattr__(self, "scale", scale)
 
     # ── construction ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ weights and without torch.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int
@@ -21,9 +21,6 @@ from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
-
-if TYPE_CHECKING:
-    from geocaps.apps.encode import Model
 
 MINIMUM_POINTS = 4
 # Points of each cloud that the search uses, and the polish; larger clouds are sampled down evenly.
@@ -125,16 +122,15 @@ def align(
     refine: bool = True,
     scale: bool = False,
     init: Similarity | ArrayLike | None = None,
-    model: Model | None = None,
     drop_invalid: bool = False,
 ) -> Alignment:
     """The pose ``T_b_a`` that lays cloud A on cloud B.
 
     Each matched pair of local frames of A and B is a whole hypothesis ``P_b ∘ P_a⁻¹``; the axes that the faces stand
-    on and the corners of their boxes add some, the principal axes four (and, given a ``model``, its object capsules
-    theirs). All are scored by truncated distances in both directions, and the best are refined and scored again on ever
-    more points. No weights are needed, nothing is random: the same clouds give the same bits, whatever the order of
-    their points, and ``align(b, a)`` is the inverse. Where a scanner saw more closely, points are thinned out first.
+    on and the corners of their boxes add some, the principal axes four. All are scored by truncated distances in both
+    directions, and the best are refined and scored again on ever more points. No weights are needed, nothing is random:
+    the same clouds give the same bits, whatever the order of their points, and ``align(b, a)`` is the inverse. Where a
+    scanner saw more closely, points are thinned out first.
 
     ``refine`` polishes the result by robust ICP on up to 4,096 points of each cloud. ``scale`` finds the scale too,
     starting from the ratio of the clouds' spreads: it needs clouds that both show most of the object.
@@ -145,9 +141,9 @@ def align(
     first, second = _checked(a, "the first cloud", drop_invalid), _checked(b, "the second cloud", drop_invalid)
     # Done in one order of the two clouds, whichever way round they came: so that swapping them gives the inverse.
     if second.key() < first.key():
-        found = _align(second, first, refine, scale, None if guess is None else guess.inverse(), model).inverse()
+        found = _align(second, first, refine, scale, None if guess is None else guess.inverse()).inverse()
     else:
-        found = _align(first, second, refine, scale, guess, model)
+        found = _align(first, second, refine, scale, guess)
     return replace(found, dropped=(first.dropped, second.dropped))
 
 
@@ -190,18 +186,15 @@ def _guess(init: Similarity | ArrayLike, scale: bool) -> Similarity:
     return guess
 
 
-def _align(
-    a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarity | None, model: Model | None
-) -> Alignment:
+def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarity | None) -> Alignment:
     unit_b = b.spread if scale else max(a.spread, b.spread)
     unit_a = a.spread if scale else unit_b
     work_a, work_b = (a.points - a.center) / unit_a, (b.points - b.center) / unit_b
-    extra = _from_model(model, a, b, (unit_a, unit_b)) if model is not None else None
     start = None
     if guess is not None:
         start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
     near_a, near_b = (Neighbours(one.near.index, one.near.distance / unit) for one, unit in ((a, unit_a), (b, unit_b)))
-    motions, cost, floor, signs, error, overlap = search(work_a, work_b, (near_a, near_b), extra, refine, scale, start)
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, (near_a, near_b), refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
@@ -217,16 +210,6 @@ def _align(
         alternatives=[Alternative(poses[index], float(share[index])) for index in range(1, len(poses))],
         shown=(shown[0], shown[1]),
     )
-
-
-def _from_model(model: Model, a: _Checked, b: _Checked, units: tuple[float, float]) -> Similarity:
-    """``pose_b ∘ pose_a⁻¹`` of the object capsules and their alternatives, in working units."""
-    working = []
-    for cloud, unit in zip((a, b), units, strict=True):
-        encoding = model.encode(cloud.points)
-        poses = [encoding.pose, *(other.pose for other in encoding.alternatives)]
-        working.append([Similarity(pose.rotation, (pose.translation - cloud.center) / unit) for pose in poses])
-    return stack([of_b @ of_a.inverse() for of_b in working[1] for of_a in working[0]])
 
 
 # ── the search, in working units ──────────────────────────────────────────────────────────────────────────────────────
@@ -247,21 +230,20 @@ def search(
     a: Float[np.ndarray, "n 3"],
     b: Float[np.ndarray, "m 3"],
     near: tuple[Neighbours, Neighbours],
-    extra: Similarity | None,
     polish: bool,
     scale: bool,
     start: Similarity | None = None,
 ) -> Found:
-    """``extra`` are hypotheses from elsewhere; given a ``start``, it is the only one."""
+    """Given a ``start``, it is the only hypothesis."""
     cloud_a, cloud_b = _searched(a, near[0]), _searched(b, near[1])
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
-    half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
+    quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), reach) for one in (cloud_a, cloud_b))
     if start is None:
-        motions = _candidates(cloud_a, cloud_b, extra, scale)
+        motions = _candidates(cloud_a, cloud_b, scale)
     else:
         led_a, led_b = (by_tree(one, _spread_out(one, 4), float(_GUESS_REACHES.max())) for one in (cloud_a, cloud_b))
         motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
-    motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
+    motions, cost, floor = _weighed(quarter_a, quarter_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
         cloud_a = prepare(a, near[0]) if len(a) > _SEARCH_POINTS else cloud_a
         cloud_b = prepare(b, near[1]) if len(b) > _SEARCH_POINTS else cloud_b
@@ -301,18 +283,15 @@ def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:
     return evenly(max(len(cloud.points) // every, MINIMUM_POINTS), len(cloud.points))
 
 
-def _candidates(a: Prepared, b: Prepared, extra: Similarity | None, scale: bool) -> Similarity:
+def _candidates(a: Prepared, b: Prepared, scale: bool) -> Similarity:
     """The dozen motions that hundreds of hypotheses lead to, refined on a quarter of the points.
 
     From the first score on, what lies beyond the hull of the other cloud may just not have been seen: else the true
     pose of two cropped clouds would be given up for one that lays more of them on each other.
     """
-    found = [
-        hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid]),
-        hypotheses.from_faces(a, b),
-        hypotheses.from_frames(local_frames(a), local_frames(b), _HYPOTHESES),
-    ]
-    motions = concatenate(found if extra is None else [*found, extra])
+    by_axes = hypotheses.from_principal_axes(a.points[a.solid], b.points[b.solid])
+    by_frames = hypotheses.from_frames(local_frames(a), local_frames(b), _HYPOTHESES)
+    motions = concatenate([by_axes, hypotheses.from_faces(a, b), by_frames])
     scored_a, scored_b = by_table(a, a.probes[:_SCORED]), by_table(b, b.probes[:_SCORED])
     few_a, few_b = by_table(a, a.probes), by_table(b, b.probes)
     quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), float(_FINE_REACHES.max())) for one in (a, b))

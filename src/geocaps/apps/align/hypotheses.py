@@ -127,10 +127,11 @@ def _signed_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Square distances from each point to its partner, in units of B."""
+    """Square distances from each point to its partner, in units of B, and the partner's sparsity."""
 
     point: Float[np.ndarray, "h m"]
     plane: Float[np.ndarray, "h m"]
+    sparsity: Float[np.ndarray, "h m"]
 
     def truncated(self, reach: float) -> Float[np.ndarray, "h m"]:
         """min(d², reach²) / reach²: noise counts little, a point without partner counts 1 and no more.
@@ -143,11 +144,14 @@ class Residuals:
         """Truncated too, but growing like a logarithm: small systematic gaps speak as well as a few large ones.
 
         It is minus the log likelihood of noise with heavy tails. Sharper than :meth:`truncated`, it tells near poses
-        apart once they are refined; before that it would mislead.
+        apart once they are refined; before that it would mislead. Where the other cloud has few points, even the true
+        pose leaves larger distances, and these must not speak for a pose that lays the dense sides on each other.
+        ``reach`` is that within which partners were looked for.
         """
-        width = _EVIDENCE_WIDTH * reach
-        scaled = np.log1p(self.blend(_EVIDENCE_PLANE_SHARE) / width**2) / np.log1p(_EVIDENCE_WIDTH**-2)
-        return np.where(self.point < reach**2, scaled, 1.0)
+        limit = (_EVIDENCE_REACH * reach) ** 2
+        blend = self.blend(_EVIDENCE_PLANE_SHARE) / (_EVIDENCE_WIDTH**2 * limit * self.sparsity)
+        scaled = np.minimum(np.log1p(blend) / np.log1p(_EVIDENCE_WIDTH**-2), 1.0)
+        return np.where(self.point < np.minimum(limit * self.sparsity, reach**2), scaled, 1.0)
 
     def blend(self, plane_share: float = _PLANE_SHARE) -> Float[np.ndarray, "h m"]:
         return plane_share * self.plane + (1 - plane_share) * self.point
@@ -188,7 +192,7 @@ def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool)
     pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
     to a spot and most of B would lie beyond it.
     """
-    forward, backward = (found.evidence(_EVIDENCE_REACH * reach) for found in residuals(a, b, motions))
+    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
     if not even:
         _excuse(forward, ahead(motions, a.chosen), b.cloud.hull)
         _excuse(backward, back(motions, b.chosen), a.cloud.hull)
@@ -197,7 +201,7 @@ def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool)
 
 def final_floor(a: Prepared, b: Prepared, reach: float, even: bool) -> float:
     """What two samplings of one surface cost at best, by the evidence."""
-    own_a, own_b = (own_residuals(cloud).evidence(_EVIDENCE_REACH * reach) for cloud in (a, b))
+    own_a, own_b = (own_residuals(cloud).evidence(reach) for cloud in (a, b))
     return float(_cost(own_a, own_b, even)[0])
 
 
@@ -210,7 +214,7 @@ def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residua
 def own_residuals(cloud: Prepared) -> Residuals:
     """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
     gap = cloud.columns - cloud.columns[:, cloud.neighbour]
-    return _from_gap(gap[:, None], cloud.normals[:, None, cloud.neighbour])
+    return _from_gap(gap[:, None], cloud.normals[:, None, cloud.neighbour], cloud.sparsity[None, cloud.neighbour])
 
 
 def explained(found: Residuals, own: Residuals) -> float:
@@ -271,11 +275,13 @@ def _cell_costs(table: NearestTable, reach: float) -> Float[np.ndarray, "x y z"]
 def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
     gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None].astype(points.dtype, copy=False)
-    return _from_gap(gap, target.cloud.normals.take(partner, axis=1))
+    return _from_gap(gap, target.cloud.normals.take(partner, axis=1), target.cloud.sparsity.take(partner))
 
 
-def _from_gap(gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"]) -> Residuals:
-    return Residuals(dot(gap, gap), dot(gap, normal) ** 2)
+def _from_gap(
+    gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"], sparsity: Float[np.ndarray, "h m"]
+) -> Residuals:
+    return Residuals(dot(gap, gap), dot(gap, normal) ** 2, sparsity)
 
 
 def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from geocaps.geometry.similarity import Similarity
 
 # Weight of point-to-point beside point-to-plane: it holds what planes leave free. More of it slows every step.
 _POINT_SHARE = 0.01
+_TURNING = np.cross(np.eye(3)[:, None], np.eye(3)).swapaxes(1, 2).reshape(3, 9)  # the matrices of e₁×, e₂× and e₃×
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _of_points(moments: Float[np.ndarray, "h 7 7"]) -> tuple[Float[np.ndarray, "
     left[:, 3:6, 6] = left[:, 6, 3:6] = first
     left[:, 6, 6] = spread
     right = np.empty((len(moments), 7))
-    right[:, :3] = np.stack([mixed[:, i, j] - mixed[:, j, i] for i, j in ((1, 2), (2, 0), (0, 1))], axis=1)
+    right[:, :3] = -mixed.reshape(-1, 9) @ _TURNING.T  # Σ w x × gap
     right[:, 3:6] = moments[:, 3:6, 6]
     right[:, 6] = np.trace(mixed, axis1=1, axis2=2)
     return left, right
@@ -167,10 +168,7 @@ def _cross(a: Float[np.ndarray, "3 *batch"], b: Float[np.ndarray, "3 *batch"]) -
 
 def _cross_matrix(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]:
     """The matrix of ``x ↦ vector × x``."""
-    matrix = np.zeros((len(vector), 3, 3))
-    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        matrix[:, k, j], matrix[:, j, k] = vector[:, i], -vector[:, i]
-    return matrix
+    return (vector @ _TURNING).reshape(-1, 3, 3)
 
 
 def _rotation(vector: Float[np.ndarray, "h 3"]) -> Float[np.ndarray, "h 3 3"]:

@@ -21,6 +21,7 @@ _LEAF = 24  # points at the end of a branch of a tree: quicker than scipy's own 
 _EVEN, _PASSES = 1.35, 6  # density is even where the surface's usual spacing is no more than this times the points' own
 _VOXEL = 0.6  # of the surface's usual distance to the fourth neighbour: what is nearer together becomes one point
 _DOUBTFUL, _TINY = 1e-6, np.finfo(np.float64).tiny  # two least eigenvalues so near leave the normal open
+_SPARSEST = 9.0  # times the median: a fourth neighbour that is farther away than this counts as this far
 _ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
 
 
@@ -44,6 +45,7 @@ class Prepared:
     normals: Float[np.ndarray, "3 n"]
     spacing: float  # median distance to the nearest other point
     neighbour: Int[np.ndarray, "n"]  # the nearest other point
+    sparsity: Float[np.ndarray, "n"]  # square of how many times farther than usual its neighbours are; at least 1
     solid: Bool[np.ndarray, "n"]  # false where a point stands alone: noise that farthest-point sampling would pick
     probes: Int[np.ndarray, "p"]
     tree: cKDTree
@@ -129,7 +131,8 @@ def prepare(points: Float[np.ndarray, "n 3"], near: Neighbours | None = None) ->
     tree = cKDTree(points, _LEAF)
     near = neighbours(points, tree) if near is None else near
     reach = _fourth(near)
-    solid = reach <= _ISOLATED * np.median(reach)
+    usual = np.median(reach)
+    solid = reach <= _ISOLATED * usual
     columns = np.ascontiguousarray(points.T)
     candidates = np.flatnonzero(solid)
     candidates = candidates[evenly(min(len(candidates), _PROBED), len(candidates))]
@@ -141,6 +144,7 @@ def prepare(points: Float[np.ndarray, "n 3"], near: Neighbours | None = None) ->
         normals=plane_normals(columns.take(near.index, axis=1)),
         spacing=float(np.median(near.distance[:, 1])),
         neighbour=near.index[:, 1],
+        sparsity=np.clip(reach / usual, 1, _SPARSEST) ** 2,
         solid=solid,
         probes=probes,
         tree=tree,
