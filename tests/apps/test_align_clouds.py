@@ -132,6 +132,17 @@ def test_density_does_not_decide(name):
     assert degrees(align(clouds[0], truth.apply(clouds[1])).pose, truth) < 4
 
 
+def test_dense_sides_do_not_win():
+    """A half turn that laid the dense sides on each other cost less than the truth, whose sparse sides lie apart."""
+    random, clouds, truth = generator(), [], motion(22)
+    for _ in range(2):
+        dense = make_shape("monitor", 0).sample(60_000, random).points.double()
+        place = torch.randn(3, generator=random).double()
+        chance = (dense - 1.5 * place / place.norm()).norm(dim=1) ** -4
+        clouds.append(dense[torch.multinomial(chance, 2048, generator=random)])
+    assert degrees(align(clouds[0], truth.apply(clouds[1])).pose, truth) < 4
+
+
 def test_two_scans_of_a_room():
     """In 0.1.0 the rings around the scanners were laid on each other."""
     scans = room_scans(1)
