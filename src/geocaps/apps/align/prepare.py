@@ -21,7 +21,8 @@ _LEAF = 24  # points at the end of a branch of a tree: quicker than scipy's own 
 _EVEN, _PASSES = 1.35, 6  # density is even where the surface's usual spacing is no more than this times the points' own
 _VOXEL = 0.6  # of the surface's usual distance to the fourth neighbour: what is nearer together becomes one point
 _DOUBTFUL, _TINY = 1e-6, np.finfo(np.float64).tiny  # two least eigenvalues so near leave the normal open
-_SPARSEST = 9.0  # times the median: a fourth neighbour that is farther away than this counts as this far
+# Times the median: a fourth neighbour farther away than the first makes a point sparse, up to the second.
+_SPARSE, _SPARSEST = 1.3, 9.0
 _ISOLATED = 3.0  # a point whose fourth neighbour is this many times farther away than the median is isolated
 
 
@@ -144,7 +145,7 @@ def prepare(points: Float[np.ndarray, "n 3"], near: Neighbours | None = None) ->
         normals=plane_normals(columns.take(near.index, axis=1)),
         spacing=float(np.median(near.distance[:, 1])),
         neighbour=near.index[:, 1],
-        sparsity=np.clip(reach / usual, 1, _SPARSEST) ** 2,
+        sparsity=np.clip(reach / (_SPARSE * usual), 1, _SPARSEST) ** 2,
         solid=solid,
         probes=probes,
         tree=tree,
