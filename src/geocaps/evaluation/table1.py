@@ -71,7 +71,7 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
     At the paper's sizes it is the paper's own. Otherwise the layer is an eighth as wide, and the schedule is one that a
     day on one core can hold: the paper's rate until the votes have spread (at a higher one Q mostly collapses to a
     constant), then a higher one that decays. The noise of D and E grows while that rate is high. Each decomposition is
-    seen in 32 steps, from new viewpoints in each; reconstructions are compared with 256 points, parts decoded to 16.
+    seen in 32 steps, from new viewpoints in each; reconstructions are compared with 256 points, parts decoded to 9.
     """
     paper = preset(letter)
     weights = OBJECTIVES[objective]
@@ -118,7 +118,7 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
             ramp_to=0.55,
             reuse=32,
             target_points=256,
-            decoded_points=16,
+            decoded_points=9,
         ),
         validations=10,
         validation_objects=64,
