@@ -3,10 +3,12 @@
     python benchmarks/scenes.py --scenes 30
 
 Scenes are `geocaps.data.scenes.scene`: two to eight objects of the generator's catalogue on a floor, some touching,
-scanned from one to three sides. An object is found if the intersection of a result with it is half of their union.
-Recognition is the first hit of an index of the catalogue, the same for all methods; posed is within 15 degrees modulo
-the object's rotational symmetry. Both are shares of all objects. DBSCAN (Open3D's) runs at each of several radii, and
-its row is the best of them by the adjusted Rand index. Needs the extras `baselines` and `index`.
+scanned from one to three sides. An object is found if the intersection of a result with it is half of their union;
+touching is one that has points as near to those of another object as connected ones are. Recognition is the first hit
+of an index of the catalogue, the same for all methods; posed is within 15 degrees modulo the object's rotational
+symmetry. Both are shares of all objects. `geocaps, not routed` gets no index while it takes a scene apart. DBSCAN
+(Open3D's) runs at each of several radii, and its row is the best of them by the adjusted Rand index. Needs the extras
+`baselines` and `index`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
 
 import geocaps
 from geocaps.apps.locate.segments import components
@@ -30,7 +33,9 @@ from geocaps.data.scenes import FLOOR, Member, Scene, furnishings, scene
 from geocaps.evaluation.tracking import symmetries
 
 RADII = (1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # of DBSCAN, in spacings
+CUT = "geocaps, not routed"
 POSED = 15.0
+NEAR = 2.5  # spacings between points of objects that touch
 LEAST = 0.002  # share of the scan that a piece needs to count as an object
 
 
@@ -39,30 +44,29 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=30)
     parser.add_argument("--first", type=int, default=0, help="number of the first scene")
     parser.add_argument("--points", type=int, default=40000)
-    parser.add_argument("--no-index", action="store_true", help="without recognition")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: dict[str, list[dict[str, float]]] = {}
     kept: list[tuple[Scene, dict[str, np.ndarray]]] = []
     with tempfile.TemporaryDirectory() as folder:
-        model = geocaps.load()
+        index = catalogue(Path(folder))
         for number in range(options.first, options.first + options.scenes):
             made = scene(number, points=options.points)
             started = time.process_time()
-            parsed = parse_scene(made.points, model=model, viewer=made.viewers)
+            parsed = parse_scene(made.points, index, model=index.model, viewer=made.viewers)
             seconds = time.process_time() - started
             spacing = spacing_of(made.points)
-            labels = {"geocaps": parsed.labels, "pieces": pieces(made.points, spacing)}
+            cut = parse_scene(made.points, model=index.model, viewer=made.viewers)
+            labels = {"geocaps": parsed.labels, CUT: cut.labels, "pieces": pieces(made.points, spacing)}
             labels |= {f"dbscan {radius:g}": dbscan(made.points, radius * spacing, spacing) for radius in RADII}
             for name, found in labels.items():
                 rows.setdefault(name, []).append(measured(made, found)[0])
             rows["geocaps"][-1]["seconds"] = seconds
             kept.append((made, labels))
         best = max((name for name in rows if name.startswith("dbscan")), key=lambda name: mean(rows[name], "rand"))
-        names = ("geocaps", "pieces", best)
-        if not options.no_index:
-            recognise(catalogue(Path(folder)), kept, {name: rows[name] for name in names})
+        names = ("geocaps", CUT, "pieces", best)
+        recognise(index, kept, {name: rows[name] for name in names})
     report({name: rows[name] for name in names})
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n")
@@ -116,8 +120,19 @@ def measured(made: Scene, labels: np.ndarray) -> tuple[dict[str, float], list[tu
     pairs = [(i, j) for i, j in zip(*linear_sum_assignment(-overlap), strict=True) if overlap[i, j] >= 0.5]
     row: dict[str, float] = {"found": len(found), "true": len(seen), "matched": len(pairs)}
     on_object = made.instance != FLOOR
+    touching = touched(made, seen)
+    row["touching"] = int(touching.sum())
+    row["matched_touching"] = sum(int(touching[j]) for _, j in pairs)
     row["rand"] = adjusted_rand(made.instance[on_object], labels[on_object])
     return row, [(found[i], seen[j]) for i, j in pairs]
+
+
+def touched(made: Scene, places: list[int]) -> np.ndarray:
+    """Which of these objects have points beside those of another one."""
+    on_object = np.flatnonzero(made.instance != FLOOR)
+    near = cKDTree(made.points[on_object]).query_pairs(NEAR * spacing_of(made.points), output_type="ndarray")
+    pairs = made.instance[on_object[near]]
+    return np.isin(places, pairs[pairs[:, 0] != pairs[:, 1]])
 
 
 def recognise(
@@ -165,12 +180,13 @@ def mean(rows: list[dict[str, float]], key: str) -> float:
 
 
 def report(rows: dict[str, list[dict[str, float]]]) -> None:
-    print("| method | precision | recall | adjusted Rand | recognised | posed |")
-    print("| --- |" + " ---: |" * 5)
+    print("| method | precision | recall | of touching ones | adjusted Rand | recognised | posed |")
+    print("| --- |" + " ---: |" * 6)
     for name, of in rows.items():
         found, true, matched = (sum(row[key] for row in of) for key in ("found", "true", "matched"))
-        named = [f"{sum(row.get(key, 0) for row in of) / true:.1%}" for key in ("recognised", "posed")]
-        cells = [f"{matched / max(found, 1):.1%}", f"{matched / true:.1%}", f"{mean(of, 'rand'):.3f}", *named]
+        touching = f"{sum(row['matched_touching'] for row in of)} of {sum(row['touching'] for row in of)}"
+        named = [f"{sum(row[key] for row in of) / true:.1%}" for key in ("recognised", "posed")]
+        cells = [f"{matched / max(found, 1):.1%}", f"{matched / true:.1%}", touching, f"{mean(of, 'rand'):.3f}", *named]
         print(f"| {name} | " + " | ".join(cells) + " |")
     seconds = [row["seconds"] for row in rows["geocaps"]]
     print(f"\n{len(seconds)} scenes; seconds of geocaps: median {np.median(seconds):.1f}, slowest {max(seconds):.1f}")

@@ -5,8 +5,8 @@ frames, and in one sequence of ten the object is gone for 10 frames (``geocaps.d
 with --npz as many objects of a file. Errors are modulo the object's symmetry (``geocaps.evaluation.tracking``).
 
 ICP and GICP start from the true pose of the first frame; geocaps, and what searches in every frame, start from nothing.
-A frame of fewer than 10 points leaves their pose as it was. The rows "without ..." are geocaps with one mechanism taken
-away.
+A frame of fewer than 10 points leaves their pose as it was. "without reference" is geocaps whose reference the first
+frames build up; "without recognition" and "without motion" are geocaps with one mechanism taken away.
 
 Run:  OMP_NUM_THREADS=1 python benchmarks/tracking.py --sequences 100 --out runs/tracking
       OMP_NUM_THREADS=1 python benchmarks/tracking.py --sequences 10 --methods geocaps,icp
@@ -107,6 +107,12 @@ def times(seconds: np.ndarray) -> dict[str, float]:
 def tracker(made: Sequence, kind: type[Tracker] = Tracker) -> Callable[[np.ndarray], np.ndarray]:
     track = kind(made.reference, model=shipped())
     return lambda frame: track.update(frame).pose.matrix()
+
+
+def building(made: Sequence) -> Callable[[np.ndarray], np.ndarray]:
+    """Without a reference: poses against the first frame, put where the object truly is in it."""
+    track, first = Tracker(model=shipped()), made.poses[0].matrix()
+    return lambda frame: track.update(frame).pose.matrix() @ first
 
 
 class Unrecognising(Tracker):
@@ -235,6 +241,7 @@ def rigid_inverse(matrix: np.ndarray) -> np.ndarray:
 
 METHODS: dict[str, Any] = {
     "geocaps": tracker,
+    "without reference": building,
     "without recognition": functools.partial(tracker, kind=Unrecognising),
     "without motion": functools.partial(tracker, kind=Motionless),
     "icp frames": icp_frames,

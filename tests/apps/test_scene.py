@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import geocaps
-from geocaps.data.scenes import compose
+from geocaps.data.scenes import compose, furnishings, scene
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
 
@@ -40,14 +40,26 @@ def test_the_same_again(made, parsed):
     assert np.array_equal(geocaps.parse_scene(made.points, viewer=made.viewers).labels, parsed.labels)
 
 
-@pytest.mark.slow
-def test_an_index_names_the_objects(made):
-    class Named:
-        def search(self, cloud, k=10):
-            return [type("Hit", (), {"name": f"{len(cloud)} points"})()] * k
-
-    found = geocaps.parse_scene(made.points, Named(), viewer=made.viewers)
-    assert [one.match.name for one in found.objects] == [f"{len(one.points)} points" for one in found.objects]
+def test_an_index_tells_apart_what_touches(tmp_path):
+    """Pliers and a wrench that touch along a wide border: nothing but what they are parts them."""
+    made = scene(1001, points=10000)
+    together = geocaps.parse_scene(made.points, viewer=made.viewers)
+    assert len(together.objects) == 1
+    tools = [shape for shape in furnishings() if shape.class_name in ("pliers", "wrench")]
+    for number, shape in enumerate(tools):
+        np.save(
+            tmp_path / f"{shape.class_name}_{number}.npy",
+            shape.sample(4096, torch.Generator().manual_seed(0)).points.numpy(),
+        )
+    index = geocaps.Index(tmp_path / "tools.lance")
+    index.add(sorted(tmp_path.glob("*.npy")))
+    parsed = geocaps.parse_scene(made.points, index, viewer=made.viewers)
+    assert len(parsed.objects) == len(made.members) == 2
+    for one in parsed.objects:
+        true = np.bincount(made.instance[one.points] + 1).argmax() - 1
+        assert one.match.name.startswith(made.members[true].shape.class_name)
+        both = (made.instance[one.points] == true).sum()
+        assert both / (len(one.points) + (made.instance == true).sum() - both) > 0.9
 
 
 def test_a_plane_alone_has_no_objects():

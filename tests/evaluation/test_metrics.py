@@ -9,7 +9,7 @@ import torch
 
 from geocaps.evaluation import metrics
 from geocaps.geometry.se3 import Pose
-from geocaps.training.stage import left_over, modulo_signs, rotation_error
+from geocaps.training.validation import left_over, modulo_signs, rotation_error
 
 
 def about_z(degrees):

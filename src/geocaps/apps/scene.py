@@ -1,7 +1,8 @@
 """``geocaps.parse_scene(scan)``: the objects of a scan, each with its capsule. How many there are is found, not given.
 
 Supporting planes are set aside. What is left is cut into parts, patches of surface as large as the scan's resolution
-asks for, and parts are routed to several object capsules: objects explain parts, and parts vote for objects.
+asks for. Parts that hang together are an object, cut where it is narrow if two capsules explain it better than one.
+With an index, parts are routed to the objects that it knows: objects explain parts, and parts vote for objects.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from geocaps.apps.clouds import Source, as_cloud, require_extent
@@ -37,13 +40,14 @@ _HOLLOW = 0.05  # what contact of two parts that meet in a hollow counts, beside
 _NARROW, _OBVIOUS = 0.01, 0.0005  # contact of two objects beside what holds each together; less needs no capsules
 _LOW = 3.0  # parts: an object begins no higher above a supporting plane, and what floats belongs to what is as near
 _BETTER = 0.7  # of what one capsule leaves unexplained two must leave, for a piece to be two objects
-_ROUTINGS = 2
-_SIGMA = 0.08  # of the noise of a decoded surface, in radii of the object
+_FOUND = 0.5  # confidence from which the index is sure of an object
+_ROUTINGS = 3
+_SIGMA, _EXPLAINED, _OUT_OF_REACH = 0.03, 0.08, 0.3  # distances from a known object's surface, in its radii
 
 
 @runtime_checkable
 class Searchable(Protocol):
-    """What names objects: ``geocaps.Index``."""
+    """What knows objects: ``geocaps.Index``."""
 
     def search(self, cloud: Source, k: int = ...) -> Sequence[Any]: ...
 
@@ -98,7 +102,8 @@ def parse_scene(
 ) -> ParsedScene:
     """The objects of a scan. ``viewer`` is where sensors stood, ``[3]`` or ``[v, 3]``, as in ``geocaps.locate``.
 
-    With an ``index`` (``geocaps.Index``) each object gets the name and the pose of the most similar one in it.
+    With an ``index`` (``geocaps.Index``) each object gets the name and the pose of the most similar one in it, and
+    objects that it is sure of tell what is theirs: so touching objects are told apart, and pieces of one are joined.
     """
     cloud = as_cloud(scan, 0, "the scan", drop_invalid=drop_invalid)
     if len(cloud.points) < MINIMUM_POINTS:
@@ -115,13 +120,15 @@ def parse_scene(
     if len(free) < MINIMUM_POINTS:
         return ParsedScene((), tuple(supports), labels)
     parts = _cut(points[free], spacing, _images(points, spacing, viewer))
-    found = _Explained(model, points[free], parts, supports, spacing).objects()
-    found = sorted(found, key=lambda one: -len(one[0]))
-    objects = []
-    for number, (own, capsule) in enumerate(found):
-        labels[free[own]] = number
-        match = None if index is None else index.search(points[free[own]], k=1)[0]
-        objects.append(SceneObject(free[own], capsule, match))
+    cuts = _Explained(model, points[free], parts, supports, spacing)
+    found: list[tuple[np.ndarray, Encoding, Any]] = [(*one, None) for one in cuts.objects()]
+    if index is not None and found:
+        routed = Routed(index, cuts).objects([members for members, *_ in found])
+        found = [(one.members, cuts.capsule(one.members), one.hit) for one in routed]
+    objects = [SceneObject(free[cuts.own(members)], capsule, match) for members, capsule, match in found]
+    objects.sort(key=lambda one: -len(one.points))
+    for number, one in enumerate(objects):
+        labels[one.points] = number
     return ParsedScene(tuple(objects), tuple(supports), labels)
 
 
@@ -194,15 +201,15 @@ class _Explained:
         heights = [np.abs(one.height(parts.center)) for one in supports]
         self.height = np.min(heights, axis=0) if heights else np.zeros(len(parts.center))
 
-    def objects(self) -> list[tuple[Int[np.ndarray, "k"], Encoding]]:
+    def objects(self) -> list[tuple[Int[np.ndarray, "m"], Encoding]]:
         found: list[tuple[np.ndarray, Encoding]] = []
         piece_of = np.zeros(len(self.parts.center), dtype=np.int64)
         piece_of[self.parts.of] = components(self.points, _GAP * self.spacing)
         piece_of = self._landed(piece_of)
         for piece in np.unique(piece_of):
             members = np.flatnonzero(piece_of == piece)
-            if len(members) >= _LEAST_PARTS and len(self._own(members)) >= MINIMUM_POINTS:
-                found += self._routed(self._divided(members, self._capsule(members)))
+            if self.enough(members):
+                found += self._divided(members, self.capsule(members))
         return found
 
     def _landed(self, piece_of: Int[np.ndarray, "p"]) -> Int[np.ndarray, "p"]:
@@ -221,11 +228,11 @@ class _Explained:
                 owner[own] = piece_of[stands][nearest[1][closest]]
         return owner
 
-    def _own(self, members: Int[np.ndarray, "m"]) -> Int[np.ndarray, "k"]:
+    def own(self, members: Int[np.ndarray, "m"]) -> Int[np.ndarray, "k"]:
         return np.flatnonzero(np.isin(self.parts.of, members))
 
-    def _capsule(self, members: Int[np.ndarray, "m"]) -> Encoding:
-        return self.model.encode(self.points[self._own(members)])
+    def capsule(self, members: Int[np.ndarray, "m"]) -> Encoding:
+        return self.model.encode(self.points[self.own(members)])
 
     def _divided(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> list[tuple[np.ndarray, Encoding]]:
         """The piece, or what it is cut into at its narrowest and hollowest place, if that explains it better."""
@@ -234,9 +241,9 @@ class _Explained:
             return [(members, capsule)]
         side, contact = cut
         halves = members[side], members[~side]
-        if any(len(self._own(half)) < MINIMUM_POINTS for half in halves):
+        if any(len(self.own(half)) < MINIMUM_POINTS for half in halves):
             return [(members, capsule)]
-        capsules = [self._capsule(half) for half in halves]
+        capsules = [self.capsule(half) for half in halves]
         apart = [self._unexplained(half, one) for half, one in zip(halves, capsules, strict=True)]
         together = self._unexplained(members, capsule)
         if contact > _OBVIOUS and np.concatenate(apart).mean() > _BETTER * together.mean():
@@ -245,7 +252,7 @@ class _Explained:
 
     def _unexplained(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> Float64[np.ndarray, "k"]:
         """Distance of each point from the surface that the capsule decodes to."""
-        return cKDTree(capsule.complete()).query(self.points[self._own(members)])[0]
+        return cKDTree(capsule.complete()).query(self.points[self.own(members)])[0]
 
     def _narrowest(self, members: Int[np.ndarray, "m"]) -> tuple[Bool[np.ndarray, "m"], float] | None:
         """One side of the cut with the least contact beside what it parts, and that contact; both sides must stand."""
@@ -265,29 +272,123 @@ class _Explained:
         best = int(places[crossing[places - 1].argmin()])
         side = np.zeros(len(members), dtype=bool)
         side[order[:best]] = True
-        reach = _LOW * _PATCH * self.spacing
-        stands = all(float(self.height[members[half]].min()) < reach for half in (side, ~side))
+        stands = all(self.stands(members[half]) for half in (side, ~side))
         contact_there = float(crossing[best - 1])
         return (side, contact_there) if stands and contact_there < _NARROW else None
 
-    def _routed(self, objects: list[tuple[np.ndarray, Encoding]]) -> list[tuple[np.ndarray, Encoding]]:
-        """Parts of one piece routed to its objects, as equations 1 and 2 route points to parts; then all points."""
-        for _ in range(_ROUTINGS if len(objects) > 1 else 0):
-            members = np.concatenate([one for one, _ in objects])
-            routing = self._routing(members, [capsule for _, capsule in objects])
-            chosen = routing.argmax(axis=1)
-            groups = [members[chosen == number] for number in range(len(objects))]
-            groups = [one for one in groups if len(one) and len(self._own(one)) >= MINIMUM_POINTS]
-            objects = [(one, self._capsule(one)) for one in groups]
-        return [(self._own(members), capsule) for members, capsule in objects]
+    def enough(self, members: Int[np.ndarray, "m"]) -> bool:
+        """Whether parts can be an object."""
+        return len(members) >= _LEAST_PARTS and len(self.own(members)) >= MINIMUM_POINTS
 
-    def _routing(self, members: Int[np.ndarray, "m"], capsules: list[Encoding]) -> Float64[np.ndarray, "m o"]:
-        """``R_ij = softmax_j b_ij``: how likely part i is under the surface that object j decodes to."""
-        rows = []
-        for capsule in capsules:
-            square = cKDTree(capsule.complete()).query(self.points)[0] ** 2
-            sigma = torch.tensor(np.log(_SIGMA * float(capsule.radius)))
-            likely = log_likelihood(torch.from_numpy(square), sigma.expand(len(square))).numpy()
-            count = np.bincount(self.parts.of)
-            rows.append((np.bincount(self.parts.of, likely) / count)[members])
-        return torch.softmax(torch.from_numpy(np.stack(rows, axis=1)), dim=1).numpy()
+    def stands(self, members: Int[np.ndarray, "m"]) -> bool:
+        """Whether parts begin near a supporting plane."""
+        return bool(self.height[members].min() < _LOW * _PATCH * self.spacing)
+
+
+# ── what is known explains parts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Parts that are taken for one object, and the object of the index that is most like them, laid on them."""
+
+    members: Int[np.ndarray, "m"]
+    hit: Any
+    distance: Float64[np.ndarray, "p"]
+    """Of every part from that object's surface, root mean square, in its radii."""
+    radius: float
+
+    @property
+    def sure(self) -> bool:
+        return self.hit.confidence is not None and self.hit.confidence >= _FOUND
+
+
+class Routed:
+    """Parts routed to several objects that an index knows, by the routing of equations 1 and 2.
+
+    Objects explain parts: ``R_ij`` tells how likely part i is under the surface of object j. Parts vote for objects:
+    those that are routed to an object are searched for again. An object that explains but a share of its parts leaves
+    the others to a new one, and one whose parts others explain is none: so their number is found.
+    """
+
+    def __init__(self, index: Searchable, found: _Explained) -> None:
+        self.index, self.found = index, found
+        self.count = np.bincount(found.parts.of)
+
+    def objects(self, groups: list[Int[np.ndarray, "m"]]) -> list[_Known]:
+        objects = [self._known(one) for one in groups]
+        for _ in range(_ROUTINGS):
+            apart = [each for one in objects for each in self._separated(one)]
+            settled = self._settled(apart)
+            if settled == objects:
+                break
+            objects = settled
+        return objects
+
+    def _known(self, members: Int[np.ndarray, "m"]) -> _Known:
+        """What the parts vote for."""
+        hit = self.index.search(self.found.points[self.found.own(members)], k=1)[0]
+        surface = hit.apply(hit.points)
+        radius = float(np.linalg.norm(surface - surface.mean(axis=0), axis=1).max())
+        far = _OUT_OF_REACH * radius
+        away = np.minimum(cKDTree(surface).query(self.found.points, distance_upper_bound=far)[0], far) / radius
+        square = np.bincount(self.found.parts.of, away**2) / self.count
+        return _Known(members, hit, np.sqrt(square), radius)
+
+    def _separated(self, one: _Known) -> list[_Known]:
+        """The object, or what the index explains of it and what it does not, if each can stand for itself.
+
+        An object that the index was not sure of has to be one that it is sure of without the rest.
+        """
+        explained = one.distance[one.members] < _EXPLAINED
+        rest = one.members[~explained]
+        least = max(_LEAST_PARTS, int(_LEAST_SHARE * len(one.members)))
+        if explained.sum() < least or len(rest) < least:
+            return [one]
+        apart = self.found.parts.contact[np.ix_(rest, rest)] > 0
+        label = connected_components(coo_array(apart), directed=False)[1]
+        others = [rest[label == piece] for piece in np.unique(label)]
+        others = [own for own in others if len(own) >= least and self.found.enough(own) and self.found.stands(own)]
+        core = np.setdiff1d(one.members, np.concatenate([np.empty(0, dtype=np.int64), *others]))
+        if not others or not self.found.enough(core):
+            return [one]
+        whole = self._known(core)
+        return [whole, *map(self._known, others)] if whole.sure else [one]
+
+    def _settled(self, objects: list[_Known]) -> list[_Known]:
+        """Each object with the parts that are routed to it; those that are left with too few are none."""
+        while True:
+            chosen = self._routing(objects).argmax(axis=1)
+            groups = [np.flatnonzero(chosen == place) for place in range(len(objects))]
+            small = [place for place, own in enumerate(groups) if not self.found.enough(own)]
+            if not small:
+                break
+            least = min(small, key=lambda place: len(groups[place]))
+            objects = objects[:least] + objects[least + 1 :]
+        return [
+            one if np.array_equal(own, one.members) else self._known(own)
+            for one, own in zip(objects, groups, strict=True)
+        ]
+
+    def _routing(self, objects: list[_Known]) -> Float64[np.ndarray, "p o_plus_1"]:
+        """``R_ij = softmax_j b_ij``, with the share of all parts that an object has; the last column is no object.
+
+        No part is less likely in the object that it is in than at the edge of what counts as explained: what no other
+        object explains stays where it is. An object that the index is not sure of explains nothing else.
+        """
+        sizes = np.array([len(one.members) for one in objects])
+        scores = np.full((len(self.count), len(objects) + 1), -np.inf)
+        edge = np.log(sizes) + [_likelihood(np.full(1, _EXPLAINED), one.radius)[0] for one in objects]
+        scores[:, -1] = edge.min()
+        for place, one in enumerate(objects):
+            if one.sure:
+                scores[:, place] = np.log(sizes[place]) + _likelihood(one.distance, one.radius)
+            scores[one.members, place] = np.maximum(scores[one.members, place], edge[place])
+            scores[one.members, -1] = -np.inf
+        return torch.softmax(torch.from_numpy(scores), dim=1).numpy()
+
+
+def _likelihood(distance: Float64[np.ndarray, "p"], radius: float) -> Float64[np.ndarray, "p"]:
+    """``b_ij`` of distances in radii of the object."""
+    sigma = torch.tensor(np.log(_SIGMA * radius)).expand(len(distance))
+    return log_likelihood(torch.from_numpy((distance * radius) ** 2), sigma).numpy()

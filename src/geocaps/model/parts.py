@@ -341,10 +341,7 @@ class PointsToParts(nn.Module):
     def decode(
         self, parts: Capsules, generator: torch.Generator | None = None, count: int | None = None
     ) -> Float[Tensor, "b j m 3"]:
-        """PartsToPointsDecoder(V): a random sample of the square in training, the fixed grid at inference.
-
-        Of ``count`` points, a square number, or of M.
-        """
+        """PartsToPointsDecoder(V): ``count`` points (or M) of the square, random in training, a fixed grid at inference."""
         if generator is not None:
             size = self.config.decoded if count is None else count
             square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)

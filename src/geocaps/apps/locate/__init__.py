@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from scipy.spatial import cKDTree
 
 from geocaps.apps.align.hypotheses import distinct
-from geocaps.apps.align.icp import Side, by_tree, refine
+from geocaps.apps.align.icp import Side, by_tree, refine, step
 from geocaps.apps.align.prepare import Prepared, plane_normals, prepare
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.locate import pairs, segments
@@ -24,7 +24,7 @@ from geocaps.apps.locate.pairs import one_a_voxel
 from geocaps.apps.planes import planes, spacing_of
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import evenly
-from geocaps.geometry.similarity import Similarity, stack
+from geocaps.geometry.similarity import Similarity
 
 MINIMUM_POINTS = 32
 _MESH_POINTS = 30_000
@@ -36,6 +36,7 @@ _PROBES = 96, 256  # points of the model that hypotheses are scored on, and the 
 # symmetric fits in many ways, and would leave no room for others.
 _REFINED, _FINAL, _LAST = (240, 10), (80, 4), (26, 3)
 _POLISHED = 300  # points of the scan that polish a pose
+_JUDGED = 500  # points of the scan around a pose that choose which poses are polished to the end
 _REACH = 2.2  # voxels: what lies so far from the scan's surface is supported by it while poses are coarse
 _COARSE_REACHES = np.array([0.12, 0.1, 0.08, 0.06, 0.06])
 _FINE_REACHES, _LAST_REACHES = np.geomspace(0.1, 0.05, 6), np.geomspace(0.08, 0.025, 14)
@@ -120,15 +121,15 @@ def locate(
     if viewer is None and not could_see(points, images[0]):
         images = []
     seen = _seen(points, voxel, spacing, images)
-    motions = [] if seen is None else _search(cloud, seen, voxel)
-    if seen is None or not motions:
+    if seen is None:
         return []
-    rough = np.array([_worth(_verdict(cloud, whole, seen, motion, voxel)) for motion in motions])
-    best = _spread(stack(motions), np.argsort(-rough, kind="stable"), *_LAST)
-    motions = [_polished(cloud, seen, motions[index], _LAST_REACHES, 1) for index in best]
+    motions = _search(cloud, seen, voxel)
+    rough = np.array([_worth(one) for one in _verdicts(cloud, whole, seen, motions, voxel, _JUDGED)])
+    motions = motions[_spread(motions, np.argsort(-rough, kind="stable"), *_LAST)]
+    motions = _polished(cloud, seen, motions, _LAST_REACHES)
     finds = []
     taken = np.zeros(len(seen.cloud.points), dtype=bool)
-    verdicts = [_verdict(cloud, whole, seen, motion, voxel) for motion in motions]
+    verdicts = _verdicts(cloud, whole, seen, motions, voxel, len(seen.cloud.points))
     for index in sorted(range(len(verdicts)), key=lambda one: -_worth(verdicts[one])):
         verdict = verdicts[index]
         if _confidence(verdict) < 0.5 or taken[verdict.taken].mean() > _TAKEN:
@@ -194,7 +195,7 @@ def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, imag
 # ── the search, in diameters of the model ─────────────────────────────────────────────────────────────────────────────
 
 
-def _search(model: Prepared, scan: _Scan, voxel: float) -> list[Similarity]:
+def _search(model: Prepared, scan: _Scan, voxel: float) -> Similarity:
     """Motions from the model to the scan: hundreds of thousands of pairs, ever fewer on ever more points."""
     normals = scan.cloud.normals.T
     grid = evidence_grid(scan.cloud.points, normals, scan.planes, scan.images, _REACH * voxel, 0.3)
@@ -218,7 +219,7 @@ def _search(model: Prepared, scan: _Scan, voxel: float) -> list[Similarity]:
     rotation, translation = motions.rotation.astype(np.float32), motions.translation.astype(np.float32)
     score = grid.score(rotation, translation, probes[:most], facing[:most])
     kept = _spread(motions, np.argsort(-score, kind="stable"), *_FINAL)
-    return [_polished(model, scan, motions[index], _FINE_REACHES, 2) for index in kept]
+    return _polished(model, scan, motions[kept], _FINE_REACHES)
 
 
 def _spread(motions: Similarity, order: np.ndarray, most: int, each: int) -> Int[np.ndarray, "k"]:
@@ -233,23 +234,47 @@ def _spread(motions: Similarity, order: np.ndarray, most: int, each: int) -> Int
     return np.array(kept, dtype=np.int64)
 
 
-def _polished(model: Prepared, scan: _Scan, motion: Similarity, reaches: np.ndarray, every: int) -> Similarity:
-    """Led on by the points of the scan near the model: those are visible, all of them."""
-    near = scan.cloud.tree.query_ball_point(motion.translation, 0.5)
-    local = np.array(near, dtype=np.int64)[evenly(min(len(near), _POLISHED), len(near))]
-    if len(local) < MINIMUM_POINTS:
-        return motion
+def _polished(model: Prepared, scan: _Scan, motions: Similarity, reaches: Float[np.ndarray, "steps"]) -> Similarity:
+    """Led on by the points of the scan near the model: those are visible, all of them.
+
+    Partners are looked up at every second step: that takes most of the time.
+    """
+    near = scan.cloud.tree.query_ball_point(motions.translation, 0.5, return_sorted=True)
+    enough = np.flatnonzero(np.array([len(one) for one in near]) >= MINIMUM_POINTS)
+    own = [np.array(near[index])[evenly(_POLISHED, len(near[index]))] for index in enough]
+    if not own:
+        return motions
+    fixed = scan.cloud.columns[:, np.stack(own)]
+    moved = motions[enough]
     reach = float(reaches.max())
-    a = Side(model, np.empty((3, 0)), by_tree(model, reach=reach).nearest)
-    b = by_tree(scan.cloud, local, reach)
-    return refine(a, b, stack([motion]), reaches, every=every)[0]
+    for number, each in enumerate(reaches.tolist()):
+        if number % 2 == 0:
+            local = (fixed.transpose(1, 2, 0) - moved.translation[:, None]) @ moved.rotation
+            partner = np.minimum(model.tree.query(local, distance_upper_bound=reach)[1], len(model.points) - 1)
+        turned = moved.rotation @ model.columns[:, partner].transpose(1, 0, 2)
+        normal = (moved.rotation @ model.normals[:, partner].transpose(1, 0, 2)).transpose(1, 0, 2)
+        moving = turned.transpose(1, 0, 2) + moved.translation.T[:, :, None]
+        moved = step((moving, fixed, normal), np.ones(_POLISHED), moved, each, scale=False)
+    rotation, translation = motions.rotation.copy(), motions.translation.copy()
+    rotation[enough], translation[enough] = moved.rotation, moved.translation
+    return Similarity(rotation, translation)
 
 
-def _verdict(model: Prepared, whole: cKDTree, scan: _Scan, motion: Similarity, voxel: float) -> _Verdict:
+def _verdicts(
+    model: Prepared, whole: cKDTree, scan: _Scan, motions: Similarity, voxel: float, most: int
+) -> list[_Verdict]:
+    """Of each motion, by at most so many points of the scan around it."""
+    around = scan.cloud.tree.query_ball_point(motions.translation, 0.5 + _AROUND * voxel, return_sorted=True)
+    some = [np.array(one, dtype=np.int64)[evenly(min(most, len(one)), len(one))] for one in around]
+    return [_verdict(model, whole, scan, motions[place], voxel, own) for place, own in enumerate(some)]
+
+
+def _verdict(
+    model: Prepared, whole: cKDTree, scan: _Scan, motion: Similarity, voxel: float, around: Int[np.ndarray, "a"]
+) -> _Verdict:
     moved, normals = motion.apply(model.points), (motion.rotation @ model.normals).T
     on = np.isfinite(scan.cloud.tree.query(moved, distance_upper_bound=_NEAR * voxel)[0])
     expected, through = _expected(scan, moved, normals, voxel, model.spacing)
-    around = np.array(scan.cloud.tree.query_ball_point(motion.translation, 0.5 + _AROUND * voxel), dtype=np.int64)
     away = whole.query(motion.observe(scan.cloud.points[around]), distance_upper_bound=_AROUND * voxel)[0]
     taken = around[away < _NEAR * voxel]
     return _Verdict(
