@@ -341,7 +341,7 @@ class PointsToParts(nn.Module):
     def decode(
         self, parts: Capsules, generator: torch.Generator | None = None, count: int | None = None
     ) -> Float[Tensor, "b j m 3"]:
-        """PartsToPointsDecoder(V): ``count`` points (or M) of the square, random in training, a fixed grid at inference."""
+        """PartsToPointsDecoder(V): ``count`` points (or M) of the square: random in training, else a grid."""
         if generator is not None:
             size = self.config.decoded if count is None else count
             square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)

@@ -62,8 +62,7 @@ class AlignedPair:
 
     @cached_property
     def residuals(self) -> dict[int | None, float]:
-        """``Alignment.error`` of each way (None: as they came): the trimmed RMS distance of the better explained
-        cloud, in units of B."""
+        """``Alignment.error`` of each way (None: as they came), in units of B."""
         return {way: trimmed_distance(self.laid(way), self.b.exact) for way in (None, *range(len(self.ways)))}
 
     def laid(self, way: int | None) -> Float[np.ndarray, "n 3"]:
@@ -86,19 +85,15 @@ class AlignedPair:
         return np.concatenate([self.b.exact, laid]), np.repeat([0, 2], [len(self.b.exact), len(laid)])
 
     def record(self, way: int) -> dict[str, Any]:
+        ways = [
+            pose_record(one.pose) | {"scale": one.scale, "confidence": one.confidence, "residual": self.residuals[k]}
+            for k, one in enumerate(self.ways)
+        ]
         return {
             "a": self.a.name,
             "b": self.b.name,
             "shown": way,
-            "ways": [
-                {
-                    **pose_record(one.pose),
-                    "scale": one.scale,
-                    "confidence": one.confidence,
-                    "residual": self.residuals[k],
-                }
-                for k, one in enumerate(self.ways)
-            ],
+            "ways": ways,
             "error": self.found.error,
             "overlap": list(self.found.overlap),
             "ambiguous": self.found.ambiguous,
