@@ -193,8 +193,9 @@ def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarit
     start = None
     if guess is not None:
         start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
-    near = tuple(Neighbours(one.near.index, one.near.distance / unit) for one, unit in ((a, unit_a), (b, unit_b)))
-    motions, cost, floor, signs, error, overlap = search(work_a, work_b, near, refine, scale, start)
+    near_a = Neighbours(a.near.index, a.near.distance / unit_a)
+    near_b = Neighbours(b.near.index, b.near.distance / unit_b)
+    motions, cost, floor, signs, error, overlap = search(work_a, work_b, (near_a, near_b), refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
     translation = unit_b * motions.translation + b.center - factor[:, None] * turned
