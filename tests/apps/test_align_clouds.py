@@ -156,9 +156,9 @@ def test_two_scans_of_a_room():
 
 def test_even_clouds_stay_as_they_are():
     points = sample("chair", 800).numpy()
-    assert {tuple(row) for row in evened(points, 1000).tolist()} == {tuple(row) for row in points.tolist()}
+    assert {tuple(row) for row in evened(points, 1000)[0].tolist()} == {tuple(row) for row in points.tolist()}
     dense = np.concatenate([points, points[:100] + 1e-4, points[:100] - 1e-4])
-    assert len(evened(dense, 1000)) == 1000
+    assert len(evened(dense, 1000)[0]) == 1000
 
 
 # ── a guess ───────────────────────────────────────────────────────────────────────────────────────────────────────────

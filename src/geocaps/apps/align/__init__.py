@@ -193,7 +193,8 @@ def _align(a: _Checked, b: _Checked, refine: bool, scale: bool, guess: Similarit
     start = None
     if guess is not None:
         start = Similarity(np.eye(3), b.center, unit_b).inverse() @ guess @ Similarity(np.eye(3), a.center, unit_a)
-    near_a, near_b = (Neighbours(one.near.index, one.near.distance / unit) for one, unit in ((a, unit_a), (b, unit_b)))
+    near_a = Neighbours(a.near.index, a.near.distance / unit_a)
+    near_b = Neighbours(b.near.index, b.near.distance / unit_b)
     motions, cost, floor, signs, error, overlap = search(work_a, work_b, (near_a, near_b), refine, scale, start)
     factor = motions.scale * (unit_b / unit_a)
     turned = np.einsum("hij,j->hi", motions.rotation, a.center)
@@ -237,13 +238,13 @@ def search(
     """Given a ``start``, it is the only hypothesis."""
     cloud_a, cloud_b = _searched(a, near[0]), _searched(b, near[1])
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
-    quarter_a, quarter_b = (by_tree(one, _spread_out(one, 4), reach) for one in (cloud_a, cloud_b))
+    half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
     if start is None:
         motions = _candidates(cloud_a, cloud_b, scale)
     else:
         led_a, led_b = (by_tree(one, _spread_out(one, 4), float(_GUESS_REACHES.max())) for one in (cloud_a, cloud_b))
         motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
-    motions, cost, floor = _weighed(quarter_a, quarter_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
+    motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
     if polish:
         cloud_a = prepare(a, near[0]) if len(a) > _SEARCH_POINTS else cloud_a
         cloud_b = prepare(b, near[1]) if len(b) > _SEARCH_POINTS else cloud_b
