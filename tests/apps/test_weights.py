@@ -91,7 +91,7 @@ def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
     motion = geocaps.Similarity.from_wxyz(wxyz.numpy(), shifts.numpy())
     order = torch.randperm(count, generator=draws).numpy()
     seen = model.encode_many(clouds)
-    moved = model.encode_many([motion[i].apply(cloud).astype(np.float32) for i, cloud in enumerate(clouds)])
+    moved = model.encode_many([motion[i].apply(cloud) for i, cloud in enumerate(clouds)])
     shuffled = model.encode_many([cloud[order] for cloud in clouds])
 
     np.testing.assert_allclose(moved.pose.matrix(), (motion @ seen.pose).matrix(), atol=1e-3, rtol=0)
