@@ -28,7 +28,7 @@ from geocaps.evaluation.report import markdown, tables
 from geocaps.evaluation.run import STABILITY_CLOUDS, Settings, completion, evaluate
 from geocaps.geometry.se3 import Pose, concatenate
 from geocaps.model.losses import chamfer
-from geocaps.training.stage import rotation_error
+from geocaps.training.validation import rotation_error
 from tests.model.conftest import clouds
 
 SMALL = Settings(points=48, protocols=("parts", "points", "resampled"))

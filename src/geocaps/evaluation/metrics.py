@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from geocaps.geometry.se3 import Pose
 from geocaps.model.losses import late_interaction
-from geocaps.training.stage import modulo_signs
+from geocaps.training.validation import modulo_signs
 
 RIGHT_DEGREES = 15
 """An answer this near the other view's is right."""

@@ -45,7 +45,7 @@ from geocaps.geometry.se3 import Pose, concatenate, stack
 from geocaps.model.capsules import Capsules, Parts
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import random_stream
-from geocaps.training.stage import left_over, rotation_error
+from geocaps.training.validation import left_over, rotation_error
 
 PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""

@@ -343,15 +343,12 @@ class PointsToParts(nn.Module):
     def decode(
         self, parts: Capsules, generator: torch.Generator | None = None, count: int | None = None
     ) -> Float[Tensor, "b j m 3"]:
-        """PartsToPointsDecoder(V): a random sample of the square in training, the fixed grid at inference.
-
-        Of ``count`` points, a square number, or of M.
-        """
-        if generator is not None:
-            size = self.config.decoded if count is None else count
-            square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)
-        else:
+        """PartsToPointsDecoder(V), ``count`` points a part or M: random ones in training, a fixed grid at inference."""
+        if generator is None:
             square = self.square if count is None else grid_square(count).to(self.square)
+        else:
+            size = count or self.config.decoded
+            square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)
         return self.decoder.decode(parts, square)
 
     def loss(self, points: Float[Tensor, "b n 3"], generator: torch.Generator) -> Float[Tensor, "b"]:

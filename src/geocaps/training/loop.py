@@ -24,7 +24,8 @@ from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
 from geocaps.training.monitor import Monitor, RunMonitor, Silence
 from geocaps.training.run import Kept, RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
-from geocaps.training.stage import Prepared, Stage, Validation, joined, pictured, stage_of
+from geocaps.training.stage import Prepared, Stage, joined, pictured, stage_of
+from geocaps.training.validation import Validation
 
 PARTS_SHARE = 0.3
 """Of a budget for both stages, what the first one gets."""

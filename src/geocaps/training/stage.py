@@ -1,18 +1,12 @@
-"""Stages of a training as objects, and the figures on held-out objects that they are watched by.
-
-The full protocols are in ``geocaps.evaluation``; the figures here are their quick forms, the same clouds every time, to
-watch a training and to choose its best checkpoint.
-"""
+"""Stages of a training as objects: what is trained, on what, and by which figures it is watched."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,15 +15,16 @@ from geocaps.data import PointDataset
 from geocaps.geometry.frames import own_sphere, principal_axes, surface_axes
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules, Parts
-from geocaps.model.losses import chamfer, weighted
+from geocaps.model.losses import weighted
 from geocaps.model.object import AgreeingObject, Views
 from geocaps.model.object_paper import PaperObject
-from geocaps.training.batches import Batch, augmented_samplings, random_stream
-from geocaps.training.config import AgreementObjective, Augmentation, PaperObjective, TrainConfig
+from geocaps.training.batches import Batch
+from geocaps.training.config import AgreementObjective, PaperObjective, TrainConfig
 from geocaps.training.distributed import World
 from geocaps.training.frames import CommonFrames, common_frames
+from geocaps.training.validation import CHUNK, Validation
 
 Prepared = dict[str, Tensor]
 """What a step needs of some objects, by name; the first dimension of each tensor counts the objects."""
@@ -215,7 +210,7 @@ class ObjectStage(_SecondStage):
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         """Fits the trust to the held-out objects first: every checkpoint that is kept says how sure it may be."""
         if self._held_out is None:
-            draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(_CHUNK)]
+            draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(CHUNK)]
             self._held_out = Views(**joined(draws))
         self.layer.fit_trust(self._held_out)
         return super().figures(validation, device)
@@ -289,129 +284,7 @@ def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig)
     return ObjectStage(model, config.objective, trained=config.init_object)
 
 
-# ── held-out objects ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-_CHUNK = 32
-_RIGHT = math.radians(15)
 PICTURED = 4
-PROTOCOLS = ("parts", "resampled")
-_STREAM = 20200
-"""Validation draws from its own stream, whatever the training's seed: figures of two trainings can be compared."""
-
-
-class Validation:
-    """Two samplings of each held-out object and fixed rotations; two more, ``spoilt`` as in training, and the whole."""
-
-    def __init__(self, dataset: PointDataset, objects: int, points: int, spoiling: Augmentation) -> None:
-        count = min(objects, len(dataset))
-        chosen = np.arange(count) * len(dataset) // count
-        generator = random_stream(_STREAM)
-        clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator)[0] for i in chosen]
-        self.first, self.second, _ = torch.stack(clouds).unbind(1)
-        draws = random_stream(_STREAM, 1)
-        spoilt = [augmented_samplings(dataset, int(i), points, 2, spoiling, draws)[0] for i in chosen]
-        self.spoilt = torch.stack(spoilt)
-        self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
-        self.uniform = Pose.random(count, generator=generator)
-        self._parts_found: dict[tuple[str, int], Parts] = {}
-
-    def of_parts(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
-        """``chamfer`` of the part capsules' surfaces."""
-        return _means(self._rows(lambda at: self._parts(model, self.first[at].to(device))))
-
-    def of_object(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
-        """``chamfer`` of the object capsule's surfaces, ``rotation_…`` (mean angle/π), ``top1_…`` of two protocols."""
-        found = self._rows(lambda at: self._object(model, device, at))
-        features = {name: found.pop(name) for name in ("feature", "feature_parts", "feature_resampled")}
-        ranks = {f"top1_{name}": top1(features[f"feature_{name}"], features["feature"]) for name in PROTOCOLS}
-        return _means(found) | ranks
-
-    def of_votes(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
-        """Of the paper's layer under ``parts``, as shares of 1: ``within_15``, ``within_15_modulo_signs``; ``spread``.
-
-        The mean angle alone hides axes that are found while their signs are not.
-        """
-        return _means(self._rows(lambda at: self._votes(model, device, at)))
-
-    def _rows(self, chunk: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
-        rows = [chunk(slice(at, at + _CHUNK)) for at in range(0, len(self.first), _CHUNK)]
-        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-
-    def _parts(self, model: GeometricCapsuleAutoencoder, first: Float[Tensor, "b n 3"]) -> dict[str, Tensor]:
-        surface = model.parts.decode(model.parts(first).capsules)
-        return {"chamfer": chamfer(first, surface.flatten(1, 2)).cpu()}
-
-    def _votes(self, model: GeometricCapsuleAutoencoder, device: torch.device, at: slice) -> dict[str, Tensor]:
-        assert isinstance(model.object, PaperObject)
-        first, turn = self.first[at].to(device), self.axis_angle[at].to(device)
-        parts = self._decomposed(model, "first", at, first)
-        seen = model.parse_parts(parts, first)
-        left = left_over(seen.object.pose, _turned(model, first, seen, turn).object.pose, turn)
-        values = {
-            "within_15": left.angle_to(Pose.identity(*left.shape, device=device)) <= _RIGHT,
-            "within_15_modulo_signs": math.pi * modulo_signs(left) <= _RIGHT,
-            "spread": model.object.spread(first, parts.capsules, torch.Generator().manual_seed(2)),
-        }
-        return {name: value.float().cpu() for name, value in values.items()}
-
-    def _decomposed(self, model: GeometricCapsuleAutoencoder, view: str, at: slice, points: Tensor) -> Parts:
-        """The parts of a view, found once: where objects are looked at, the first layer is fixed."""
-        if (view, at.start) not in self._parts_found:
-            self._parts_found[view, at.start] = model.parts(points).parts
-        return self._parts_found[view, at.start]
-
-    def _object(self, model: GeometricCapsuleAutoencoder, device: torch.device, at: slice) -> dict[str, Tensor]:
-        first = self.first[at].to(device)
-        seen = model.parse_parts(self._decomposed(model, "first", at, first), first)
-        turn = self.axis_angle[at].to(device)
-        turned = _turned(model, first, seen, turn)
-        other = self.uniform[at].to(device)
-        second = other.apply(self.second[at].to(device))
-        resampled = model.parse_parts(self._decomposed(model, "resampled", at, second), second)
-        values = {
-            "chamfer": chamfer(first, model.reconstruct(seen).flatten(1, 2)),
-            "rotation_parts": rotation_error(seen.object.pose, turned.object.pose, turn),
-            "rotation_resampled": rotation_error(seen.object.pose, resampled.object.pose, other),
-            "feature": seen.object.feature,
-            "feature_parts": turned.object.feature,
-            "feature_resampled": resampled.object.feature,
-        }
-        return {name: value.cpu() for name, value in values.items()}
-
-
-def _means(values: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float(value.mean()) for name, value in values.items()}
-
-
-def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, turn: Pose) -> Parse:
-    """The ``parts`` protocol: the same part capsules, their poses turned."""
-    parts = Parts(Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature), seen.share)
-    # Other draws than the first cloud's: a model with random starts (the paper's) must not get the same one twice.
-    return model.parse_parts(parts, turn.apply(points), torch.Generator().manual_seed(1))
-
-
-def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:
-    """Angle between the found rotation ``T_second ∘ T_first⁻¹`` and the true one, over π."""
-    return (second @ first.inverse()).angle_to(turn) / math.pi
-
-
-def left_over(first: Pose, second: Pose, turn: Pose) -> Pose:
-    """What is left of a found rotation, in the canonical frame: ``T_first⁻¹ ∘ turn⁻¹ ∘ T_second``, at best nothing."""
-    return first.inverse() @ turn.inverse() @ second
-
-
-def modulo_signs(left: Pose) -> Float[Tensor, "*batch"]:
-    """Its angle over π when two of the three axes may be reversed: the least of the four proper sign changes.
-
-    These are the quaternions 1, i, j and k, so what is left after the best one has the largest entry as its cosine.
-    """
-    return 2 * torch.acos(left.wxyz.abs().amax(dim=-1).clamp(max=1)) / math.pi
-
-
-def top1(queries: Float[Tensor, "b d"], gallery: Float[Tensor, "b d"]) -> float:
-    """Share of the queries whose nearest feature in the gallery is their own object's."""
-    nearest = torch.cdist(queries, gallery, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
-    return float((nearest == torch.arange(len(queries))).float().mean())
 
 
 def pictured(validation: Validation, stage: Stage, device: torch.device) -> Float[Tensor, "2 o n 3"]:
