@@ -32,9 +32,8 @@ def test_axes_with_a_wrong_sign_are_told_from_wrong_axes():
     assert summary["right_signs"] == 0.25
     assert summary["modulo_signs"] == pytest.approx(5 / 180)
     assert summary["within_15_modulo_signs"] == 1
-    about_x = Pose.from_rotation(torch.tensor([[[1.0, 0, 0], [0, 0, -1], [0, 1, 0]]]), torch.zeros(1, 3)).map(
-        lambda tensor: tensor.double().expand(8, -1)
-    )
+    quarter_turn = torch.tensor([[[1.0, 0, 0], [0, 0, -1], [0, 1, 0]]], dtype=torch.float64).expand(8, 3, 3)
+    about_x = Pose.from_rotation(quarter_turn, torch.zeros(8, 3, dtype=torch.float64))
     assert metrics.sign_summary(found, about_x)["modulo_principal_signs"] == pytest.approx(5 / 180)
     turned = metrics.sign_summary(found[:4], about_z([30.0] * 4))
     assert turned["modulo_signs"] == pytest.approx(0, abs=1e-6)
