@@ -144,6 +144,10 @@ class Person:
         self.page.locator("#geocaps-message", has_text=part).first.wait_for()
         return self.message
 
+    def read(self, text: str, *, exact: bool = False) -> None:
+        """Until the page shows this text, which may come after the state that it tells of."""
+        self.page.get_by_text(text, exact=exact).first.wait_for()
+
     def press(self, name: str) -> None:
         self.page.get_by_role("button", name=name, exact=True).first.click()
 

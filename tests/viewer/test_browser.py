@@ -183,7 +183,7 @@ def test_two_clouds_are_aligned(person):
     found = person.wait(lambda state: state["alignment"] is not None)["alignment"]
     assert found["residual"] < 0.2 * found["residual_before"]
     assert found["ways"] > 1
-    assert person.page.get_by_text("residual after").is_visible()
+    person.read("residual after")
     still, moved = person.sent("/align/before_a"), person.sent("/align/after_a")
     before, after = person.look(INPUT_AT), person.look(CANONICAL_AT)
     assert hues(before) >= 2, "orange and blue"
