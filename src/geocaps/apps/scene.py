@@ -292,7 +292,7 @@ class _Explained:
 class _Known:
     """Parts that are taken for one object, and the object of the index that is most like them, laid on them."""
 
-    members: Int[np.ndarray, "m"]
+    members: Int[np.ndarray, "_"]
     hit: Any
     distance: Float64[np.ndarray, "p"]
     """Of every part from that object's surface, root mean square, in its radii."""
@@ -315,7 +315,7 @@ class Routed:
         self.index, self.found = index, found
         self.count = np.bincount(found.parts.of)
 
-    def objects(self, groups: list[Int[np.ndarray, "m"]]) -> list[_Known]:
+    def objects(self, groups: list[Int[np.ndarray, "_"]]) -> list[_Known]:
         objects = [self._known(one) for one in groups]
         for _ in range(_ROUTINGS):
             apart = [each for one in objects for each in self._separated(one)]
