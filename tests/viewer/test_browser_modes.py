@@ -110,12 +110,6 @@ def test_one_object_is_painted_and_its_kind_follows(person, tmp_path, monkeypatc
     person.wait(lambda state: state["painted"]["labels"] == [0])
 
 
-def saved_pose(person):
-    with person.page.expect_download() as download:
-        person.press("TXT pose (4 × 4)")
-    return download.value.path().read_bytes()
-
-
 def test_every_mode_explains_itself_and_the_active_one_is_marked(person):
     for mode in (*MODES[1:], MODES[0]):
         switch(person, mode)
