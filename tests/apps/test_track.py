@@ -8,7 +8,7 @@ import pytest
 import geocaps
 from geocaps.apps.track.files import Frames, natural, poses_file
 from geocaps.data.sequences import MOST_SHIFT, MOST_TURN, VANISHED, sequence
-from geocaps.errors import GeocapsError, InvalidInputError
+from geocaps.errors import DroppedPointsWarning, GeocapsError, InvalidInputError
 from geocaps.evaluation.tracking import measured, summary, symmetries
 from geocaps.geometry.similarity import stack
 
@@ -93,10 +93,19 @@ def test_bad_frames_are_reported_and_skipped(model, airplane, viewer):
         assert reason in found.reason
         assert np.isfinite(found.matrix).all()
     dirty = np.concatenate([airplane.frames[1], np.full((20, 3), np.nan)])
-    with pytest.warns(geocaps.errors.DroppedPointsWarning):
+    with pytest.warns(DroppedPointsWarning):
         found = tracker.update(dirty)
     assert not found.lost
     assert np.degrees(float(found.pose.angle_to(airplane.poses[1]))) < 10
+
+
+def test_missing_points_of_the_reference_are_left_out_only_when_asked(model, airplane):
+    dirty = np.concatenate([airplane.reference, np.full((3, 3), np.nan)])
+    with pytest.raises(InvalidInputError, match="NaN"):
+        geocaps.Tracker(dirty, model=model)
+    with pytest.warns(DroppedPointsWarning):
+        tracker = geocaps.Tracker(dirty, model=model, drop_invalid=True)
+    np.testing.assert_array_equal(tracker.reference, geocaps.Tracker(airplane.reference, model=model).reference)
 
 
 @pytest.mark.slow

@@ -6,16 +6,20 @@ import threading
 from contextlib import redirect_stdout
 
 import numpy as np
+import pytest
 import torch
 
 from geocaps.cli import run
 from geocaps.data.corruption import crop_half_space
 from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points, save_points
+from geocaps.viewer import track_mode
 from geocaps.viewer.clouds import embedded_cloud
-from geocaps.viewer.mode import in_a_row
-from geocaps.viewer.page import MODES
-from tests.viewer.browser import WAIT, changed, first_camera, hues, on_screen
+from geocaps.viewer.mode import CANONICAL_AT, INPUT_AT, in_a_row
+from geocaps.viewer.page import MODES, ply_bytes
+from geocaps.viewer.scene_mode import _SCAN_AT, EXAMPLE_SCAN
+from tests.viewer.browser import WAIT, Person, changed, first_camera, hues, motion, on_screen
+from tests.viewer.conftest import BAD_FRAME, FRAMES
 
 
 def switch(person, mode):
@@ -110,6 +114,78 @@ def test_one_object_is_painted_and_its_kind_follows(person, tmp_path, monkeypatc
     person.wait(lambda state: state["painted"]["labels"] == [0])
 
 
+def test_a_tracked_sequence_plays(person, tmp_path, monkeypatch):
+    switch(person, "Track")
+    person.press("Track the object")
+    state = person.wait(lambda state: state["track"] is not None)["track"]
+    assert state == {**state, "frames": FRAMES, "frame": 0, "playing": False, "lost": False}
+    assert state["parts_visible"] > 4
+    assert state["confidence"] > 0.3
+    placed, picture = person.sent("/track/object"), person.look()
+    person.press("Play")
+    person.wait(lambda state: state["track"]["playing"])
+    person.wait(lambda state: state["track"]["frame"] == FRAMES - 1 and not state["track"]["playing"])
+    assert motion(placed, person.sent("/track/object")) > 0.02
+    assert changed(picture, person.look()) > 0.05
+    assert person.page.locator(".geocaps-frame").count() == FRAMES
+    person.enter("frame", BAD_FRAME)
+    state = person.wait(lambda state: state["track"]["frame"] == BAD_FRAME)["track"]
+    assert state["lost"]
+    person.read(f"{BAD_FRAME}.ply has 3 points")
+    saved = np.loadtxt(io.BytesIO(saved_pose(person)))
+    np.testing.assert_array_equal(saved, person.server.modes["Track"].pose().matrix())
+    # So slowly that the next frame never comes.
+    monkeypatch.setattr(track_mode, "_RATE", 1e-4)
+    person.press("Play")
+    person.wait(lambda state: state["track"]["playing"])
+    person.press("Pause")
+    assert person.wait(lambda state: not state["track"]["playing"])["track"]["frame"] == BAD_FRAME
+    run_code(person, tmp_path, monkeypatch)
+    assert len((tmp_path / "poses.jsonl").read_text().splitlines()) == FRAMES
+
+
+def saved_pose(person):
+    with person.page.expect_download() as download:
+        person.press("TXT pose (4 × 4)")
+    return download.value.path().read_bytes()
+
+
+@pytest.mark.slow
+def test_a_scene_is_taken_apart(person, tmp_path, monkeypatch):
+    switch(person, "Scene")
+    assert person.page.get_by_label("scan", exact=True).input_value() == EXAMPLE_SCAN
+    person.press("Find the objects")
+    state = person.wait(lambda state: state["scene"] is not None)["scene"]
+    assert state["objects"] >= 4
+    assert state["planes"] == 1
+    mode, camera = person.server.modes["Scene"], first_camera(person)
+    seen = mode.result()
+    floor = seen.placed(seen.cloud.scan[seen.parsed.labels < 0])
+    standing = seen.placed(seen.cloud.scan[seen.parsed.labels >= 0])
+    assert np.ptp(floor[:, 1]) < 0.1 * np.ptp(floor[:, 0]), "the floor is level"
+    assert standing[:, 1].mean() > floor[:, 1].mean()
+    # The highest point of all is in nobody's shadow.
+    top = standing[standing[:, 1].argmax()] + _SCAN_AT
+    number = int(seen.parsed.labels[seen.parsed.labels >= 0][standing[:, 1].argmax()])
+    picture = person.look()
+    person.page.mouse.click(*on_screen(top, camera, person))
+    person.wait(lambda state: state["scene"]["chosen"] == number)
+    assert "/scene/object_frame" in person.server.canvas.nodes
+    assert len(person.sent("/scene/object_points")) == len(seen.parsed.objects[number].points)
+    person.read("a colour each")
+    person.read("capsule", exact=True)
+    said = "none of the index" if state["matches"][number] else "without an index"
+    if mode._title(number) == f"object {number + 1}":
+        person.read(said)
+    assert changed(picture, person.look()) > 0.05
+    person.choose("look at", "none")
+    person.wait(lambda state: state["scene"]["chosen"] is None)
+    assert "/scene/object_points" not in person.server.canvas.nodes
+
+    (tmp_path / "example_objects_on_a_floor.ply").write_bytes(ply_bytes(*mode.cloud()))
+    assert f"ParsedScene({state['objects']} objects" in run_code(person, tmp_path, monkeypatch)
+
+
 def test_every_mode_explains_itself_and_the_active_one_is_marked(person):
     for mode in (*MODES[1:], MODES[0]):
         switch(person, mode)
@@ -163,3 +239,30 @@ def watch_camera(camera):
 
     camera.on_update(check)
     return moved, started
+
+
+def test_fingers_are_enough(browser, viewer):
+    person = Person(browser, viewer, touch=True)
+    try:
+        page, camera = person.page, first_camera(person)
+        picture = person.server.object.picture
+        front = picture.points[np.linalg.norm(picture.points + INPUT_AT - camera.position, axis=1).argmin()] + INPUT_AT
+        expected = picture.part_under_ray(camera.position - INPUT_AT, front - camera.position)[0]
+        page.touchscreen.tap(*on_screen(front, camera, person))
+        person.wait_for_message(f"part {expected}: ")
+        page.get_by_role("button", name="random rotation", exact=True).tap()
+        person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
+        page.get_by_role("button", name="Align", exact=True).tap()
+        person.wait(lambda state: state["mode"] == "Align")
+        # Last: a browser takes the first tap after a swipe for the end of the swipe.
+        moved, started = watch_camera(camera)
+        x, y = on_screen(CANONICAL_AT, camera, person)
+        finger = person.context.new_cdp_session(page)
+        finger.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        for step in range(1, 9):
+            point = {"x": x - 12 * step, "y": y}
+            finger.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        assert moved.wait(WAIT), f"the camera is still at {started}"
+    finally:
+        person.context.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float, Float64
 from scipy.spatial import cKDTree
 
 _SUBSET, _TRIPLES = 2000, 600
@@ -28,7 +28,7 @@ class Plane:
     thickness: float
     """Farthest that a point of it lies from it."""
 
-    def height(self, points: Float64[np.ndarray, "m 3"]) -> Float64[np.ndarray, "m"]:
+    def height(self, points: Float[np.ndarray, "m 3"]) -> Float64[np.ndarray, "m"]:
         return points @ self.normal - self.offset
 
 

@@ -200,6 +200,7 @@ class _Explained:
         self.model, self.points, self.parts, self.spacing = model, points, parts, spacing
         heights = [np.abs(one.height(parts.center)) for one in supports]
         self.height = np.min(heights, axis=0) if heights else np.zeros(len(parts.center))
+        self._capsules: dict[bytes, Encoding] = {}
 
     def objects(self) -> list[tuple[Int[np.ndarray, "m"], Encoding]]:
         found: list[tuple[np.ndarray, Encoding]] = []
@@ -232,7 +233,9 @@ class _Explained:
         return np.flatnonzero(np.isin(self.parts.of, members))
 
     def capsule(self, members: Int[np.ndarray, "m"]) -> Encoding:
-        return self.model.encode(self.points[self.own(members)])
+        if (group := members.tobytes()) not in self._capsules:
+            self._capsules[group] = self.model.encode(self.points[self.own(members)])
+        return self._capsules[group]
 
     def _divided(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> list[tuple[np.ndarray, Encoding]]:
         """The piece, or what it is cut into at its narrowest and hollowest place, if that explains it better."""
@@ -245,8 +248,7 @@ class _Explained:
             return [(members, capsule)]
         capsules = [self.capsule(half) for half in halves]
         apart = [self._unexplained(half, one) for half, one in zip(halves, capsules, strict=True)]
-        together = self._unexplained(members, capsule)
-        if contact > _OBVIOUS and np.concatenate(apart).mean() > _BETTER * together.mean():
+        if contact > _OBVIOUS and np.concatenate(apart).mean() > _BETTER * self._unexplained(members, capsule).mean():
             return [(members, capsule)]
         return [one for half, own in zip(halves, capsules, strict=True) for one in self._divided(half, own)]
 
@@ -272,9 +274,8 @@ class _Explained:
         best = int(places[crossing[places - 1].argmin()])
         side = np.zeros(len(members), dtype=bool)
         side[order[:best]] = True
-        stands = all(self.stands(members[half]) for half in (side, ~side))
-        contact_there = float(crossing[best - 1])
-        return (side, contact_there) if stands and contact_there < _NARROW else None
+        there = float(crossing[best - 1])
+        return (side, there) if there < _NARROW and all(self.stands(members[half]) for half in (side, ~side)) else None
 
     def enough(self, members: Int[np.ndarray, "m"]) -> bool:
         """Whether parts can be an object."""
@@ -314,6 +315,7 @@ class Routed:
     def __init__(self, index: Searchable, found: _Explained) -> None:
         self.index, self.found = index, found
         self.count = np.bincount(found.parts.of)
+        self._searched: dict[bytes, _Known] = {}  # routing comes back to the same groups
 
     def objects(self, groups: list[Int[np.ndarray, "_"]]) -> list[_Known]:
         objects = [self._known(one) for one in groups]
@@ -327,13 +329,17 @@ class Routed:
 
     def _known(self, members: Int[np.ndarray, "m"]) -> _Known:
         """What the parts vote for."""
+        if (group := members.tobytes()) not in self._searched:
+            self._searched[group] = self._search(members)
+        return self._searched[group]
+
+    def _search(self, members: Int[np.ndarray, "m"]) -> _Known:
         hit = self.index.search(self.found.points[self.found.own(members)], k=1)[0]
         surface = hit.apply(hit.points)
         radius = float(np.linalg.norm(surface - surface.mean(axis=0), axis=1).max())
         far = _OUT_OF_REACH * radius
         away = np.minimum(cKDTree(surface).query(self.found.points, distance_upper_bound=far)[0], far) / radius
-        square = np.bincount(self.found.parts.of, away**2) / self.count
-        return _Known(members, hit, np.sqrt(square), radius)
+        return _Known(members, hit, np.sqrt(np.bincount(self.found.parts.of, away**2) / self.count), radius)
 
     def _separated(self, one: _Known) -> list[_Known]:
         """The object, or what the index explains of it and what it does not, if each can stand for itself.

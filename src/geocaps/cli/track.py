@@ -45,7 +45,6 @@ def track(
     """
     from contextlib import nullcontext
 
-    from geocaps.apps.clouds import as_cloud
     from geocaps.apps.encode import load
     from geocaps.apps.track import Tracker
     from geocaps.apps.track.files import SUFFIXES, Frames, poses_file
@@ -59,8 +58,9 @@ def track(
         if target is not None:
             check_target(target, suffixes, inputs=sources)
     frames = Frames(sources[-1])
-    reference = as_cloud(sources[0], 0, "the reference", drop_invalid=drop_invalid) if len(sources) == 2 else None
-    tracker = Tracker(reference, model=load(weights), viewer=None if viewer_unknown else viewer)
+    reference = sources[0] if len(sources) == 2 else None
+    side = None if viewer_unknown else viewer
+    tracker = Tracker(reference, model=load(weights), viewer=side, drop_invalid=drop_invalid)
     drawn = set(evenly(min(len(frames), MOST_DRAWN), len(frames)).tolist() if png is not None else ())
     shots: list[Shot] = []
     lost: list[dict[str, Any]] = []

@@ -207,6 +207,13 @@ DROP_ZONE = (
     f'style="{BOX}border:1px dashed #888;text-align:center;color:#888">or drop a file here</div>'
 )
 
+# A browser captures a touch for the element under the finger, and viser takes any captured pointer for the drag of a
+# handle: taps would be lost. Only an image's error runs a script in HTML that comes after the page.
+TOUCH = (
+    '<img hidden src="data:," alt="" onerror="window.addEventListener(\'pointerdown\','
+    "e=>e.pointerType==='touch'&&e.target.tagName==='CANVAS'&&e.target.releasePointerCapture(e.pointerId),true)\">"
+)
+
 
 def notice(text: str) -> str:
     return f'<div id="geocaps-message" style="{BOX}background:#8881">{escape(text)}</div>'

@@ -33,6 +33,7 @@ from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
 from geocaps.viewer.mode import (
     BUSY,
     DROP_ZONE,
+    TOUCH,
     Canvas,
     Mode,
     code_panel,
@@ -76,7 +77,7 @@ class Page:
         gui = client.gui
         self.canvas = Canvas(client)
         self.upload = gui.add_upload_button("Open a file", mime_type=",".join(sorted(SUFFIXES)))
-        gui.add_html(DROP_ZONE)
+        gui.add_html(DROP_ZONE + TOUCH)
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
         self.message = gui.add_html(notice("loading"))
         self.busy = gui.add_html(BUSY, visible=False)

@@ -102,7 +102,9 @@ class SeenScene:
 
 
 def example_scan(minimum: int) -> ShownCloud:
-    return shown_cloud(EXAMPLE_SCAN, scene(_EXAMPLE_NUMBER, points=_EXAMPLE_POINTS).points, minimum)
+    # As a PLY file keeps them: whoever saves the scan and gives it to the command finds the same objects.
+    points = scene(_EXAMPLE_NUMBER, points=_EXAMPLE_POINTS).points.astype(np.float32)
+    return shown_cloud(EXAMPLE_SCAN, points, minimum)
 
 
 class SceneMode(Mode):

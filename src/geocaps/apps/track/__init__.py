@@ -86,8 +86,9 @@ class Tracker:
     ``reference`` is a mesh or a whole cloud, in the units of the frames. ``viewer`` is where the sensor stands in the
     coordinates of the frames, their origin unless given; None if it is not known. ``pose`` is where the object is at
     first, if that is known; otherwise it is found. Without a reference, the coordinates of the first frame that can be
-    used are the reference's own, and the first thirty frames build it up. The result of a frame depends on it and on
-    those before it alone.
+    used are the reference's own, and the first thirty frames build it up. ``drop_invalid`` leaves out points of the
+    reference that are NaN or infinite, which are refused otherwise; those of frames are always left out. The result of
+    a frame depends on it and on those before it alone.
     """
 
     def __init__(
@@ -97,11 +98,12 @@ class Tracker:
         model: Model | None = None,
         viewer: Sequence[int | float] | np.ndarray | None = (0, 0, 0),
         pose: Similarity | None = None,
+        drop_invalid: bool = False,
     ) -> None:
         self._model = model or load()
         self._built = None if reference is not None else np.empty((0, 3))
         self._known = 0  # points of the reference when it was last parsed
-        self._parsed = None if reference is None else parsed(reference, self._model)
+        self._parsed = None if reference is None else parsed(reference, self._model, drop_invalid=drop_invalid)
         if reference is None and pose is not None:
             raise InvalidInputError("a pose needs a reference: without one, the first frame's own coordinates are it")
         self._viewer = None if viewer is None else np.asarray(viewer, dtype=np.float64)

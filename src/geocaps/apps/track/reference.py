@@ -57,9 +57,9 @@ class Reference:
         return np.bincount(self.labels, which, minlength=self.parts) / np.maximum(count, 1)
 
 
-def parsed(source: Source, model: Model) -> Reference:
+def parsed(source: Source, model: Model, *, drop_invalid: bool = False) -> Reference:
     """The reference of a mesh or a cloud in any units."""
-    cloud = as_cloud(source, model.config.parts.parts, "the reference")
+    cloud = as_cloud(source, model.config.parts.parts, "the reference", drop_invalid=drop_invalid)
     require_extent(cloud.points, cloud.name)
     encoding = model.encode(cloud)
     solid = np.flatnonzero(encoding.labels >= 0)
