@@ -94,7 +94,7 @@ class AgreementWeights:
     trust: float = 0.3
     feature: float = 1.0
     percept: float = 1.0
-    chamfer: float = 10.0
+    chamfer: float = 20.0
 
 
 @dataclass(frozen=True)

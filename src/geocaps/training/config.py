@@ -67,7 +67,7 @@ class AgreementObjective:
 
     weights: AgreementWeights = field(default_factory=AgreementWeights)
     noise_degrees: float = 10.0  # the largest perturbation of the starts
-    reuse: int = 8  # steps that see a view and its parts; a batch has batch / reuse fresh objects
+    reuse: int = 4  # steps that see a view and its parts; a batch has batch / reuse fresh objects
     target_points: int | None = 512  # points that a reconstruction is compared with; None takes all
     common_from: float = 0.1  # share of the steps after which similar objects get a common frame; 1: never
 

@@ -61,14 +61,21 @@ def common_frames(
 
     A trained layer's own choices are kept where similar objects agree with them; those of an untrained one say nothing.
     """
+    # What the data name several times is described once.
+    copies: dict[bytes, list[int]] = {}
+    for index in range(len(dataset)):
+        copies.setdefault(dataset.digest(index), []).append(index)
+    mine = list(copies.values())[world.rank :: world.size]
     rows: list[Tensor] | None = None
-    for some in torch.arange(world.rank, len(dataset), world.size).split(_AT_A_TIME):
-        clouds = [_whole(dataset, int(index), points) for index in some]
+    for start in range(0, len(mine), _AT_A_TIME):
+        some = mine[start : start + _AT_A_TIME]
+        clouds = [_whole(dataset, same[0], points) for same in some]
         found = describe(torch.stack(clouds).to(world.device))
         if rows is None:
             rows = [torch.zeros(len(dataset), *one.shape[1:]) for one in found]
         for row, one in zip(rows, found, strict=True):
-            row[some] = one.cpu()
+            for same, described in zip(some, one.cpu(), strict=True):
+                row[same] = described
     if rows is None:  # more processes than objects
         raise ConfigError(f"{world.size} processes cannot share {len(dataset)} objects: use fewer")
     axes, descriptors, chosen = (world.summed(row.to(world.device)).cpu() for row in rows)
