@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from geocaps.data import concat, load
 from geocaps.geometry.se3 import Pose
 from geocaps.model.look import cube_products, cube_rotations
 from geocaps.model.ties import Ties, smoothed, synchronised, ties
-from geocaps.training.frames import CommonFrames
+from geocaps.training.distributed import World
+from geocaps.training.frames import CommonFrames, common_frames
 
 
 def products() -> np.ndarray:
@@ -122,3 +124,22 @@ def test_what_a_layer_chooses_is_smoothed_over_similar_objects() -> None:
     np.testing.assert_allclose(chance.sum(axis=1), 1)
     assert (chance.argmax(axis=1) == right).all()
     assert (chosen.argmax(axis=1) != right).sum() == wrong.sum() > 10
+
+
+def test_what_the_data_name_twice_is_described_once() -> None:
+    shapes = load("shapes", per_class=1)
+    count = len(shapes)
+    described: list[torch.Tensor] = []
+
+    def describe(points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        described.append(points)
+        about = points.flatten(1)[:, : 24 * 16].unflatten(1, (24, 16))
+        axes = torch.eye(3).expand(len(points), 3, 3) * points[:, :1, :1]
+        return axes, torch.nn.functional.normalize(about, dim=-1), about.square().mean(dim=-1)
+
+    alone = World(0, 1, torch.device("cpu"))
+    both = common_frames(concat([shapes, shapes]), describe, 128, alone, trained=True)
+    assert sum(len(points) for points in described) == count
+    assert torch.equal(both.axes[:count], both.axes[count:])
+    assert len(set(both.axes[:count, 0, 0].tolist())) == count  # each object has its own
+    assert both.chance.shape == (2 * count, 24)
