@@ -1,9 +1,18 @@
-"""What ``slow`` means is checked, and what takes longest begins first."""
+"""What ``slow`` means is checked, what takes longest begins first, and examples are drawn alike on every machine."""
 
 import resource
 import time
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "every run alike",
+    derandomize=True,
+    deadline=None,  # of the wall clock, which a busy machine makes longer; so is the check that is left out
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("every run alike")
 
 SLOW = 5.0
 """Seconds of processor time (its own and that of processes it waited for) above which a test is marked ``slow``."""

@@ -39,7 +39,7 @@ def test_every_example_is_run():
 @pytest.mark.parametrize("name", sorted(WRITES))
 def test_example(name, tmp_path):
     command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(EXAMPLES / name), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == WRITES[name]

@@ -113,7 +113,7 @@ except RuntimeError:
 
 def test_encoding_and_aligning_write_nothing_start_nothing_and_call_nobody(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", AUDITED], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
+        [sys.executable, "-c", AUDITED], capture_output=True, text=True, cwd=tmp_path, timeout=500, check=False
     )
     assert done.stdout == "clean\n", done.stderr[-2000:]
 

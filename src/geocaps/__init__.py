@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from geocaps.apps.transfer import Transferred, transfer
     from geocaps.batch import EncodedFiles, encode_files
     from geocaps.errors import GeocapsError
-    from geocaps.geometry.se3 import Pose
     from geocaps.geometry.similarity import Similarity
     from geocaps.index import Index
 
@@ -47,7 +46,6 @@ _WHERE = {
     "apps.transfer": ("Transferred", "transfer"),
     "batch": ("EncodedFiles", "encode_files"),
     "errors": ("GeocapsError",),
-    "geometry.se3": ("Pose",),
     "geometry.similarity": ("Similarity",),
     "index": ("Index",),
 }
@@ -65,7 +63,6 @@ __all__ = [
     "Index",
     "Model",
     "ParsedScene",
-    "Pose",
     "SceneObject",
     "Similarity",
     "Tracked",

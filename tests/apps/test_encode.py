@@ -105,6 +105,7 @@ def test_nothing_public_is_a_tensor(model):
     for array in (found.feature, found.labels, found.canonical(), found.pose.matrix(), found.reconstruct().points):
         assert isinstance(array, np.ndarray)
     assert all(isinstance(one.pose, geocaps.Similarity) for one in (found, found.parts, *found.alternatives))
+    assert Pose not in [getattr(geocaps, name) for name in dir(geocaps)]
 
 
 def test_every_kind_of_input_is_the_same_cloud(model, tmp_path):

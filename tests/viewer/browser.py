@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Playwright, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from viser import ClientHandle
 
@@ -21,8 +21,10 @@ from geocaps.viewer.server import Shared, Viewer
 
 WIDTH, HEIGHT = 900, 400
 """Small: without a graphics card every pixel costs time."""
-WAIT = 120.0
-"""Seconds that a slow machine may take for anything."""
+WAIT = 300.0
+"""Seconds that a busy machine may take for any one thing: minutes, but less than pytest gives a test (600), so that
+what ends a test says what it was waiting for."""
+expect.set_options(timeout=WAIT * 1000)
 # WebGL by the processor: there is no graphics card where tests run.
 _ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 _NEWER_STATE = """revision => {
@@ -41,7 +43,14 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 def launch(playwright: Playwright) -> Browser:
     """The browser of the system, else playwright's own. None at all fails the test: it is never skipped."""
     found = next((path for path in map(shutil.which, _NAMES) if path), None)
-    return playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
+    return playwright.chromium.launch(executable_path=found, args=_ARGUMENTS, timeout=WAIT * 1000)
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """A window that waits as long as a busy machine may take; playwright itself gives up after half a minute."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(WAIT * 1000)
+    return context
 
 
 class WatchedViewer(Viewer):
@@ -72,7 +81,8 @@ class Person:
 
     def __init__(self, browser: Browser, viewer: Viewer, *, touch: bool = False) -> None:
         # Panels that glide into their place would be clicked on their way.
-        self.context = browser.new_context(
+        self.context = new_context(
+            browser,
             viewport={"width": WIDTH, "height": HEIGHT},
             accept_downloads=True,
             reduced_motion="reduce",
@@ -80,8 +90,10 @@ class Person:
             permissions=["clipboard-read", "clipboard-write"],
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT * 1000)
         self.open(viewer)
+        if touch:
+            # Until then a tap would be taken for the drag of a handle.
+            self.page.locator("#geocaps-touch").wait_for(state="attached")
 
     def open(self, viewer: Viewer) -> None:
         """The page anew: what was done in it before is gone.
@@ -140,16 +152,18 @@ class Person:
         """What the page says, nothing before it is there."""
         return next(iter(self.page.locator("#geocaps-message").all_text_contents()), "")
 
-    def wait_for_message(self, part: str) -> str:
-        self.page.locator("#geocaps-message", has_text=part).first.wait_for()
-        return self.message
+    def wait_for_message(self, part: str) -> None:
+        expect(self.page.locator("#geocaps-message")).to_contain_text(part)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
 
     def read(self, text: str, *, exact: bool = False) -> None:
         """Until the page shows this text, which may come after the state that it tells of."""
         self.page.get_by_text(text, exact=exact).first.wait_for()
 
     def press(self, name: str) -> None:
-        self.page.get_by_role("button", name=name, exact=True).first.click()
+        self.button(name).first.click()
 
     def unfold(self, folder: str) -> None:
         self.page.get_by_text(folder, exact=True).click()
@@ -197,18 +211,17 @@ def motion(before, after):
 
 def first_camera(person):
     """The camera as the browser has reported it, once it stands where the page puts it at first."""
-    camera, there = person.server.client.camera, threading.Event()
-    box = person.page.locator("canvas").first.bounding_box()
-
-    def check(_):
-        size = (camera.image_width, camera.image_height)
+    camera, reported = person.server.client.camera, threading.Event()
+    camera.on_update(lambda _: reported.set())
+    end = time.monotonic() + WAIT
+    while True:
+        reported.clear()
+        box = person.page.locator("canvas").first.bounding_box()
+        size = camera.image_width, camera.image_height
         if np.allclose(camera.position, EYE, atol=1e-4) and size == (box["width"], box["height"]):
-            there.set()
-
-    camera.on_update(check)
-    check(camera)
-    assert there.wait(WAIT), f"the camera is at {camera.position}, {camera.image_width}x{camera.image_height}; {box}"
-    return camera
+            return camera
+        came = reported.wait(end - time.monotonic())
+        assert came, f"the camera is at {camera.position}, not {EYE}; its picture has {size}, the canvas is {box}"
 
 
 def on_screen(point, camera, person):

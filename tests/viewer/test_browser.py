@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from geocaps.apps.drawing import label_colors
 from geocaps.io import load_points, save_points
@@ -12,7 +13,7 @@ from geocaps.viewer import cloud_modes
 from geocaps.viewer.clouds import MAX_UPLOAD_BYTES
 from geocaps.viewer.mode import CANONICAL_AT, INPUT_AT, lit
 from geocaps.viewer.page import export_page
-from tests.viewer.browser import WAIT, Person, changed, first_camera, hues, motion, on_screen
+from tests.viewer.browser import WAIT, Person, changed, first_camera, hues, motion, new_context, on_screen
 
 
 def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
@@ -36,7 +37,7 @@ def test_parts_are_coloured_and_the_canonical_view_stands_still(person):
     assert motion(canonical, person.sent("/object/canonical/points")) < 0.02
     assert changed(input_picture, person.look(INPUT_AT)) > 0.3
     assert changed(canonical_picture, person.look(CANONICAL_AT)) < 0.05
-    assert "rotation error against the turn" in person.page.content()
+    person.read("rotation error against the turn")
 
     person.tick("part colours")
     person.wait(lambda state: "colors" not in state["shown"])
@@ -85,7 +86,7 @@ def test_the_algorithm_can_be_watched(person):
     at_start, picture = person.sent("/object/viewpoints", "batched_wxyzs"), person.look()
     person.enter("voting step", 2)
     person.wait(lambda state: state["vote"] == 2)
-    person.page.get_by_text("viewpoint 7").wait_for()
+    person.read("viewpoint 7")
     assert motion(at_start, person.sent("/object/viewpoints", "batched_wxyzs")) > 0.05, "viewpoints turn"
     assert changed(picture, person.look()) > 0.01
     person.tick("show viewpoints")
@@ -100,7 +101,7 @@ def test_a_clicked_part_shows_its_feature_and_folds(person):
     person.wait_for_message(f"part {expected}: ")
     state = person.wait(lambda state: state["part"] == expected)
     person.unfold("A part's feature")
-    assert person.page.locator(".geocaps-bar").count() == len(state["part_feature"])
+    expect(person.page.locator(".geocaps-bar")).to_have_count(len(state["part_feature"]))
     name = f"/object/input/surfaces/{expected}"
     surface, before = person.sent(name, "vertices"), person.look(INPUT_AT)
     person.enter("feature 0", state["part_feature"][0] + 0.3)
@@ -133,7 +134,8 @@ def saved(person, button, folder):
     return path
 
 
-def test_what_is_seen_is_saved(person, tmp_path):
+def test_what_is_seen_is_saved(person, tmp_path, monkeypatch):
+    monkeypatch.setattr("geocaps.viewer.page._PNG_WAIT", WAIT)
     assert saved(person, "PNG picture", tmp_path).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(load_points(saved(person, "PLY points", tmp_path)).points) == 2048
     record = json.loads(saved(person, "JSON data", tmp_path).read_text())
@@ -148,7 +150,7 @@ def test_what_is_seen_is_saved(person, tmp_path):
 def test_what_gives_the_same_is_copied(person):
     person.unfold("The same as a command, and in Python")
     person.press("copy")
-    person.page.get_by_role("button", name="copied").wait_for()
+    person.button("copied").wait_for()
     copied = person.page.evaluate("navigator.clipboard.readText()")
     assert copied == person.page.locator("#geocaps-code").text_content() == person.server.object.code()
     assert "geocaps parts chair_1.ply --out parts.ply" in copied
@@ -164,20 +166,20 @@ def test_it_is_copied_where_the_browser_has_no_clipboard_for_the_page(person):
     )
     person.unfold("The same as a command, and in Python")
     person.press("copy")
-    person.page.get_by_role("button", name="copied").wait_for()
+    person.button("copied").wait_for()
     assert person.page.evaluate("window.taken").strip() == person.server.object.code()
 
 
 def test_two_clouds_are_aligned(person):
-    # A table looks nearly the same from its other side.
+    # A table looks nearly the same from its other side: it is laid on one.
     person.choose("object", "table 2")
     person.wait(lambda state: state["object"] == "table 2")
-    person.press("random rotation")
-    person.wait(lambda state: state["angles"] != [0.0, 0.0, 0.0])
+    person.enter("about x", 70)
+    person.wait(lambda state: state["angles"] == [70.0, 0.0, 0.0])
     person.press("Align")
     person.wait(lambda state: state["mode"] == "Align")
-    assert "choose two clouds" in person.page.locator("#geocaps-mode").text_content()
-    assert person.page.get_by_label("B (blue)", exact=True).input_value() == "chair 2"  # another than the first object
+    expect(person.page.locator("#geocaps-mode")).to_contain_text("choose two clouds")
+    expect(person.page.get_by_label("B (blue)", exact=True)).to_have_value("chair 2")  # another than the first object
     person.choose("B (blue)", "table 2")
     person.press("Align A to B")
     found = person.wait(lambda state: state["alignment"] is not None)["alignment"]
@@ -201,22 +203,22 @@ def test_two_clouds_are_aligned(person):
 
 def test_a_bad_file_gets_a_sentence_and_the_page_goes_on(person, tmp_path):
     person.upload("broken.ply", b"ply\nformat nonsense\n")
-    assert "broken.ply" in person.wait_for_message("broken.ply")
+    person.wait_for_message("broken.ply")
     person.upload("virus.exe", b"MZ")
-    assert "virus.exe has '.exe', which is not read" in person.wait_for_message("virus.exe")
+    person.wait_for_message("virus.exe has '.exe', which is not read")
     large = tmp_path / "large.ply"
     with large.open("wb") as file:
         file.truncate(MAX_UPLOAD_BYTES + 1)
     person.page.locator("input[type=file]").set_input_files(large)
-    assert "the page takes 33,554,432" in person.wait_for_message("large.ply")
-    assert person.state["object"] == "chair 1", "what was shown stays"
+    person.wait_for_message("the page takes 33,554,432")
+    assert person.server.object.session.still.cloud.name == "chair 1", "what was shown stays"
     assert person.server.client.gui._current_file_upload_states == {}, "nothing of what was refused is kept"
 
     points = np.random.default_rng(0).normal(size=(300, 3)) * [1, 2, 3]
     save_points(tmp_path / "good.ply", points)
     person.upload("good.ply", (tmp_path / "good.ply").read_bytes())
     person.wait(lambda state: state["object"] == "good.ply")
-    assert person.message == "good.ply: 300 points"
+    expect(person.page.locator("#geocaps-message")).to_have_text("good.ply: 300 points")
     person.choose("object", "mug 2")
     person.wait(lambda state: state["object"] == "mug 2")
 
@@ -240,21 +242,21 @@ def test_two_browsers_do_not_disturb_each_other(person, browser, viewer, monkeyp
 
     def long_align(*args, **options):
         working.set()
-        assert go_on.wait(WAIT)
+        go_on.wait()  # whatever happens, it is set in the end
         return align(*args, **options)
 
     monkeypatch.setattr(cloud_modes, "align", long_align)
-    sign = "#geocaps-busy"
+    sign = person.page.locator("#geocaps-busy")
     person.choose("object", "mug 2")
     person.wait(lambda state: state["object"] == "mug 2")
     person.press("Align")
     before = person.wait(lambda state: state["mode"] == "Align")
-    assert person.page.locator(sign).count() == 0, "nothing is being done"
+    expect(sign, "nothing is being done").to_have_count(0)
     other = Person(browser, viewer)
     try:
         person.press("Align A to B")
-        assert working.wait(WAIT)
-        person.page.locator(sign).wait_for()
+        assert working.wait(WAIT), "the button was pressed, and the server never began to align"
+        sign.wait_for()
         assert other.state["object"] == "chair 1"
         viewer.wait_for_pages(2)
         other.press("random rotation")
@@ -265,7 +267,7 @@ def test_two_browsers_do_not_disturb_each_other(person, browser, viewer, monkeyp
         assert {len(page.uploads) for page in viewer.pages.values()} == {0, 1}
         go_on.set()
         person.wait(lambda state: state["alignment"] is not None)
-        person.page.locator(sign).wait_for(state="detached")
+        sign.wait_for(state="detached")
         assert other.state["alignment"] is None
     finally:
         go_on.set()
@@ -278,7 +280,7 @@ def test_two_browsers_do_not_disturb_each_other(person, browser, viewer, monkeyp
 
 def test_an_exported_page_works_without_a_network(browser, model, chair, tmp_path):
     export_page(tmp_path / "page.html", model, chair)
-    context = browser.new_context(viewport={"width": 900, "height": 500}, offline=True)
+    context = new_context(browser, viewport={"width": 900, "height": 500}, offline=True)
     try:
         page = context.new_page()
         asked, troubles = [], []

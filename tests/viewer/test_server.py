@@ -71,7 +71,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
                 assert answer.status == 200
                 assert b"<!doctype html>" in answer.read().lower()
             process.send_signal(signal.SIGINT)
-            rest, errors = process.communicate(timeout=60)
+            rest, errors = process.communicate(timeout=WAIT)
         finally:
             process.kill()
     assert process.returncode == 0, errors
@@ -124,7 +124,8 @@ def viewer(model):
 def connected(viewer, origin):
     """A program that speaks as viser's page does."""
     address = viewer.url.replace("http", "ws")
-    with connect(address, origin=origin, subprotocols=[f"viser-v{viser.__version__}"], max_size=None) as socket:
+    patient = {"open_timeout": WAIT, "close_timeout": WAIT, "ping_interval": None, "max_size": None}
+    with connect(address, origin=origin, subprotocols=[f"viser-v{viser.__version__}"], **patient) as socket:
         camera = {
             "type": "ViewerCameraMessage",
             "wxyz": [1.0, 0.0, 0.0, 0.0],
@@ -147,19 +148,21 @@ def unpacked(frame):
 
 
 def until_told(socket, sentence):
-    """Read what the server sends until it holds a sentence."""
-    while sentence.encode() not in unpacked(socket.recv(timeout=WAIT)):
-        pass
+    """All that the server sends until it has said a sentence."""
+    sent = b""
+    while sentence.encode() not in sent:
+        try:
+            sent += unpacked(socket.recv(timeout=WAIT))
+        except TimeoutError:
+            raise AssertionError(f"the server never said {sentence!r}, it sent {sent[-2000:]!r}") from None
+    return sent
 
 
 def test_another_web_page_gets_no_page(viewer):
     with connected(viewer, viewer.url):
         viewer.wait_for_pages(1)
         with connected(viewer, "http://evil.example") as theirs:
-            sent = b""
-            while b"belongs to another address" not in sent:
-                sent += unpacked(theirs.recv(timeout=WAIT))
-            assert b"chair 1" not in sent
+            assert b"chair 1" not in until_told(theirs, "belongs to another address")
             assert len(viewer.pages) == 1
     viewer.wait_for_pages(0)
 

@@ -68,7 +68,7 @@ class Canonical:
         return page(self, picture([self.thumbnail()]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the object in its canonical frame; a mesh stays a mesh in PLY, OBJ and GLB."""
+        """Writes the object in its canonical frame; a mesh stays a mesh in PLY, OBJ, STL and GLB."""
         suffix = Path(path).suffix.lower()
         if self.mesh is not None and suffix in MESH_SUFFIXES:
             save_meshes(path, [Mesh(self.mesh.name, self.pose.observe(self.mesh.vertices), self.mesh.faces)])

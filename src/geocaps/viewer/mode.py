@@ -210,17 +210,22 @@ DROP_ZONE = (
 # A browser captures a touch for the element under the finger, and viser takes any captured pointer for the drag of a
 # handle: taps would be lost. Only an image's error runs a script in HTML that comes after the page.
 TOUCH = (
-    '<img hidden src="data:," alt="" onerror="window.addEventListener(\'pointerdown\','
+    '<img hidden src="data:," alt="" onerror="this.id=\'geocaps-touch\';window.addEventListener(\'pointerdown\','
     "e=>e.pointerType==='touch'&&e.target.tagName==='CANVAS'&&e.target.releasePointerCapture(e.pointerId),true)\">"
 )
 
 
 def notice(text: str) -> str:
-    return f'<div id="geocaps-message" style="{BOX}background:#8881">{escape(text)}</div>'
+    return f'<div style="{BOX}background:#8881">{escape(text)}</div>'
 
 
 def trouble(text: str) -> str:
-    return f'<div id="geocaps-message" role="alert" style="{BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
+    return f'<div role="alert" style="{BOX}background:#c0392b;color:#fff">{escape(text)}</div>'
+
+
+def message(box: str) -> str:
+    """A notice or a trouble as what the page itself says, of which there is one."""
+    return f'<div id="geocaps-message">{box}</div>'
 
 
 def mode_notice(name: str, explained: str) -> str:
@@ -247,9 +252,9 @@ def code_panel(code: str) -> str:
     """Text to read, and a button that copies it."""
     # Browsers have no clipboard for pages of other machines that come without TLS: there the old way.
     copy = (
-        "const t=this.parentElement.querySelector('pre');"
-        "navigator.clipboard?navigator.clipboard.writeText(t.textContent):"
-        "(getSelection().selectAllChildren(t),document.execCommand('copy'));this.textContent='copied'"
+        "const t=this.parentElement.querySelector('pre'),done=()=>{this.textContent='copied'};"
+        "navigator.clipboard?navigator.clipboard.writeText(t.textContent).then(done):"
+        "(getSelection().selectAllChildren(t),document.execCommand('copy'),done())"
     )
     return (
         f'<div style="{BOX}"><button id="geocaps-copy" onclick="{copy}">copy</button>'

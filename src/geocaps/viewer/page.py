@@ -38,6 +38,7 @@ from geocaps.viewer.mode import (
     Mode,
     code_panel,
     css_color,
+    message,
     mode_notice,
     notice,
     state_panel,
@@ -79,7 +80,7 @@ class Page:
         self.upload = gui.add_upload_button("Open a file", mime_type=",".join(sorted(SUFFIXES)))
         gui.add_html(DROP_ZONE + TOUCH)
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
-        self.message = gui.add_html(notice("loading"))
+        self.message = gui.add_html(message(notice("loading")))
         self.busy = gui.add_html(BUSY, visible=False)
         # Two rows: six buttons do not fit side by side.
         self.mode_buttons = [gui.add_button_group("mode", MODES[:3]), gui.add_button_group("", MODES[3:])]
@@ -221,10 +222,10 @@ class Page:
     # ── messages and state ────────────────────────────────────────────────────────────────────────────────────────
 
     def say(self, text: str) -> None:
-        self.message.content = notice(text)
+        self.message.content = message(notice(text))
 
     def complain(self, text: str) -> None:
-        self.message.content = trouble(text)
+        self.message.content = message(trouble(text))
 
     def _say_opened(self, cloud: ShownCloud) -> None:
         some = "" if cloud.total == len(cloud.points) else f", {len(cloud.points):,} of them shown"
@@ -242,7 +243,7 @@ class Page:
 
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def picture(self, height: int, width: int, timeout: float = _PNG_WAIT, **camera: Any) -> np.ndarray:
+    def picture(self, height: int, width: int, timeout: float, **camera: Any) -> np.ndarray:
         """What the browser draws ``[h, w, 4]``, once it has drawn all that was sent: from where it looks, or elsewhere.
 
         The browser answers in the order in which it was asked, so its first answer acknowledges what was sent before.
@@ -258,7 +259,7 @@ class Page:
 
     def _save_png(self) -> None:
         camera = self.client.camera
-        self._download("png", png_bytes(self.picture(camera.image_height, camera.image_width)))
+        self._download("png", png_bytes(self.picture(camera.image_height, camera.image_width, _PNG_WAIT)))
 
     def _download(self, suffix: str, content: bytes) -> None:
         name = f"geocaps_{self.mode.lower()}.{suffix}"
