@@ -84,11 +84,11 @@ class ScoredOnce(AgreeingObject):
 
 
 class OneLook(AgreeingObject):
-    """Scores and votes are read off the same look."""
+    """Scores and votes are read off the same look; the other one is there and never used."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.pose_look = self.score_look
+    def vote(self, shown: Shown, viewpoints: Viewpoints) -> Viewpoints:
+        with replaced(self, "pose_look", self.score_look):
+            return super().vote(shown, viewpoints)
 
 
 class OwnCentre(AgreeingObject):
@@ -159,16 +159,16 @@ def on_principal_axes() -> Iterator[None]:
 @contextmanager
 def points_shown() -> Iterator[None]:
     """Clouds that are encoded or trained on show their points."""
-    parse = GeometricCapsuleAutoencoder.parse
+    parse_parts = GeometricCapsuleAutoencoder.parse_parts
 
-    def parse_cloud(model: GeometricCapsuleAutoencoder, points: Tensor) -> Parse:
+    def parse_cloud(model: GeometricCapsuleAutoencoder, parts: Parts, points: Tensor, *rest: Any) -> Parse:
         model.object.cloud = points.float()
-        return parse(model, points)
+        return parse_parts(model, parts, points, *rest)
 
     with (
         layer_is(LooksAtPoints),
         replaced(stage, "ObjectStage", PointsStage),
-        replaced(GeometricCapsuleAutoencoder, "parse", parse_cloud),
+        replaced(GeometricCapsuleAutoencoder, "parse_parts", parse_cloud),
     ):
         yield
 
@@ -180,6 +180,8 @@ BASE, SINGLE = "all of it", "one global vector"
 VALIDATED = 16
 """Held-out objects of a training: nothing here looks at its validation."""
 ON_POINTS = "trained and measured on points"
+FINETUNED = 4
+"""Weights trained on points go on with parts for this part of the steps."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,21 @@ class Row:
     trained_by: str | None = None  # the row whose weights are measured; None for its own
 
 
-def rows(shipped: TrainConfig) -> dict[str, Row]:
-    """The training of the shipped weights, and one change at a time."""
-    objective = shipped.objective
-    unplaced = replace(objective, weights=replace(objective.weights, place=0.0))
+def rows(shipped: TrainConfig, out: Path) -> dict[str, Row]:
+    """The training of the shipped weights without common frames, and one change at a time.
+
+    Finding common frames takes as long as the training of a row: they are a row of their own.
+    """
+    common = shipped
+    shipped = replace(shipped, objective=replace(shipped.objective, common_from=1.0))
+    unplaced = replace(shipped.objective, weights=replace(shipped.objective.weights, place=0.0))
     whole = replace(shipped.object_augmentation, crop_share=0.0, one_sided_share=0.0)
+    finetuned = replace(
+        shipped,
+        init=str(folder(out, ON_POINTS) / "last"),
+        init_object=True,
+        object=shipped.object.fitted(shipped.object.steps // FINETUNED),
+    )
     return {
         BASE: Row(shipped),
         "4 starts instead of 24": Row(shipped, lambda: layer_is(FourStarts)),
@@ -206,6 +218,8 @@ def rows(shipped: TrainConfig) -> dict[str, Row]:
         "no crops in training": Row(replace(shipped, object_augmentation=whole)),
         ON_POINTS: Row(shipped, points_shown),
         "trained on points, measured on parts": Row(shipped, trained_by=ON_POINTS),
+        "the same, trained a quarter longer, on parts": Row(finetuned),
+        "common frames, and similar objects in one batch": Row(common),
     }
 
 
@@ -244,7 +258,8 @@ def main(options: Options) -> None:
         validation_objects=VALIDATED,
     )
     names = rows(
-        replace(shipped, object=replace(shipped.object.fitted(options.steps), batch=options.batch, accumulate=1))
+        replace(shipped, object=replace(shipped.object.fitted(options.steps), batch=options.batch, accumulate=1)),
+        options.out,
     )
     unknown = set(options.only) - set(names)
     if unknown:
@@ -254,8 +269,8 @@ def main(options: Options) -> None:
     for name, row in names.items():
         if name in found or (options.only and name not in options.only):
             continue
-        if row.trained_by is not None and row.trained_by not in found:
-            print(f"{name}: left out, it needs the row {row.trained_by!r}")
+        if (row.trained_by or row.config.init_object) and ON_POINTS not in found:
+            print(f"{name}: left out, it needs the row {ON_POINTS!r}")
             continue
         out = folder(options.out, row.trained_by or name)
         with row.behaving():
@@ -263,7 +278,7 @@ def main(options: Options) -> None:
             if row.trained_by is None:
                 minutes = finished(replace(row.config, out=str(out)), print).elapsed / 60
             found[name] = measured(Model(load_checkpoint(out / "last")), dataset, options.protocols.split(","))
-        found[name] |= {"minutes": minutes, "steps": options.steps}
+        found[name] |= {"minutes": minutes, "steps": row.config.object.steps}
         path.write_text(json.dumps(found, indent=1))
         print(f"{name}: measured", flush=True)
     for protocol in options.protocols.split(","):

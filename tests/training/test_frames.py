@@ -10,10 +10,14 @@ import torch
 
 from geocaps.data import concat, load
 from geocaps.geometry.se3 import Pose
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.config import preset
 from geocaps.model.look import cube_products, cube_rotations
 from geocaps.model.ties import Ties, smoothed, synchronised, ties
+from geocaps.training.config import AgreementObjective
 from geocaps.training.distributed import World
 from geocaps.training.frames import CommonFrames, common_frames
+from geocaps.training.stage import ObjectStage
 
 
 def products() -> np.ndarray:
@@ -143,3 +147,12 @@ def test_what_the_data_name_twice_is_described_once() -> None:
     assert torch.equal(both.axes[:count], both.axes[count:])
     assert len(set(both.axes[:count, 0, 0].tolist())) == count  # each object has its own
     assert both.chance.shape == (2 * count, 24)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_common_frames_may_never_be_looked_for(trained: bool) -> None:
+    model = GeometricCapsuleAutoencoder(preset("cpu"))
+    never = ObjectStage(model, AgreementObjective(common_from=1.0), trained=trained)
+    assert not any(never.survey_is_due(share) for share in (0.0, 0.5, 1.0))
+    some_day = ObjectStage(model, AgreementObjective(common_from=0.5), trained=trained)
+    assert [some_day.survey_is_due(share) for share in (0.0, 0.5, 1.0)] == [trained, True, False]

@@ -181,7 +181,9 @@ class ObjectStage(_SecondStage):
         return weighted(terms, self.objective.weights)
 
     def survey_is_due(self, share: float) -> bool:
-        since = 0.0 if self.was_trained else self.objective.common_from
+        since = self.objective.common_from
+        if self.was_trained and since < 1:  # a trained layer knows from the start how similar objects are turned
+            since = 0.0
         return self.common is None and since <= share < 1
 
     def survey(self, dataset: PointDataset, world: World) -> None:
