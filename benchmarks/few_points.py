@@ -41,7 +41,7 @@ def main() -> None:
     objects = {"shapes": shapes, "furniture": furniture.subset(np.arange(len(furniture))[: args.furniture])}
     print("set        points  objects  probability  right  reliability  confidence  right of those >= 0.9")
     for name, data in objects.items():
-        clouds = [data.points(index).numpy() for index in range(len(data))]
+        clouds = [data.points(index) for index in range(len(data))]
         whole = model.encode_many(clouds)
         clear = [index for index, one in enumerate(whole) if not one.ambiguous]
         for count in COUNTS:

@@ -43,7 +43,7 @@ def main() -> None:
     sure: list[tuple[float, bool]] = []
     for class_name in CLASSES:
         some = data.of_classes(class_name)
-        clouds = [some.points(i)[:1024].numpy() for i in range(len(some))]
+        clouds = [some.points(i)[:1024] for i in range(len(some))]
         turns = [
             Pose.random(generator=random_stream(9, i)).rotation_matrix().double().numpy() for i in range(len(some))
         ]

@@ -40,7 +40,7 @@ def main() -> None:
 def encoding(count: int) -> dict[str, float]:
     """Objects of 1,024 points, in batches, without reading files."""
     model, furniture = geocaps.load(), geocaps.datasets.load("furniture")
-    clouds = [furniture.points(index % len(furniture)).numpy()[:1024] for index in range(count)]
+    clouds = [furniture.points(index % len(furniture))[:1024] for index in range(count)]
     model.encode_many(clouds[:BATCH])  # what is made once
     started = time.process_time()
     for at in range(0, count, BATCH):

@@ -83,15 +83,15 @@ def measure(
         pool, rest = (np.flatnonzero(split.labels == number) for split in (train, held_out))
         if len(pool) < shots or len(rest) == 0:
             continue
-        names = np.unique(np.concatenate([train.part_labels(int(i)).numpy() for i in pool]))
+        names = np.unique(np.concatenate([train.part_labels(int(i)) for i in pool]))
         for _ in range(draws):
             targets = generator.permutation(rest)[:objects].tolist()
-            clouds = [turned(held_out.points(i).numpy()[:points], (1, i)) for i in targets]
-            truth = [held_out.part_labels(i).numpy()[:points] for i in targets]
+            clouds = [turned(held_out.points(i)[:points], (1, i)) for i in targets]
+            truth = [held_out.part_labels(i)[:points] for i in targets]
             encodings = model.encode_many(clouds)
             chosen = generator.choice(pool, shots, replace=False).tolist()
-            given = [turned(train.points(i).numpy()[:points], (2, i)) for i in chosen]
-            labels = [train.part_labels(i).numpy()[:points] for i in chosen]
+            given = [turned(train.points(i)[:points], (2, i)) for i in chosen]
+            labels = [train.part_labels(i)[:points] for i in chosen]
             known = [Reference(one, tags) for one, tags in zip(model.encode_many(given), labels, strict=True)]
             majority = np.bincount(np.concatenate(labels)).argmax()
             for cloud, encoding, true in zip(clouds, encodings, truth, strict=True):

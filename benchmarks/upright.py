@@ -48,7 +48,7 @@ def measure(data: str) -> None:
         turns = [
             Pose.random(generator=random_stream(9, i)).rotation_matrix().double().numpy() for i in range(len(some))
         ]
-        clouds = [some.points(i)[:1024].double().numpy() @ turn.T for i, turn in enumerate(turns)]
+        clouds = [some.points(i)[:1024].astype(np.float64) @ turn.T for i, turn in enumerate(turns)]
         standing = [orient.Standing.of(one) for one in model.encode_many(clouds)]
         found = {
             "together": orient.stood_up(standing, "z"),
@@ -74,8 +74,8 @@ def fitted() -> np.ndarray:
         dataset = load(name)
         of_set = 0
         for index in range(len(dataset)):
-            points = dataset.points(index).double()
-            points = points[torch.randperm(len(points), generator=random_stream(5, index))[:768]].numpy()
+            points = dataset.points(index).astype(np.float64)
+            points = points[torch.randperm(len(points), generator=random_stream(5, index))[:768].numpy()]
             points = points - points.mean(axis=0)
             points /= np.linalg.norm(points, axis=1).max()
             even = torch.full((1, len(points)), 1 / len(points), dtype=torch.float64)

@@ -12,7 +12,7 @@ import numpy as np
 import geocaps
 
 model = geocaps.load()
-chair = geocaps.datasets.load("shapes", per_class=1).of_classes("chair").points(0).numpy()  # [2048, 3]
+chair = geocaps.datasets.load("shapes", per_class=1).of_classes("chair").points(0)  # [2048, 3]
 
 capsule = model.encode(chair)  # an array, a path or a trimesh
 print("canonical pose     translation", capsule.pose.translation.round(3), "wxyz", capsule.pose.wxyz.round(3))

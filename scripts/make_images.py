@@ -245,7 +245,7 @@ def seeded(seed: int) -> torch.Generator:
 
 def stored(name: str) -> Tensor:
     """An embedded object, upright as it is stored."""
-    return FURNITURE.points([one.partition("#")[2] for one in FURNITURE.object_ids].index(name))
+    return torch.from_numpy(FURNITURE.points([one.partition("#")[2] for one in FURNITURE.object_ids].index(name)))
 
 
 def turned_clouds(names: list[str], seed: int) -> list[Float[np.ndarray, "n 3"]]:

@@ -29,7 +29,7 @@ def embedded(name, count):
         if name == "shapes":
             yield dataset.samplings(index, count, 1, torch.Generator().manual_seed(index))[0].double().numpy()
         else:
-            stored, draw = dataset.points(index).double().numpy(), np.random.default_rng(index)
+            stored, draw = dataset.points(index).astype(np.float64), np.random.default_rng(index)
             more = stored[draw.integers(len(stored), size=count - len(stored))]
             yield np.concatenate([stored, more + 0.01 * draw.normal(size=more.shape)])
 

@@ -43,7 +43,7 @@ def test_what_is_packed(folder, tmp_path):
     assert isinstance(dataset._points, np.memmap)
     assert dataset._points.dtype == np.int16
     for index in range(4):
-        points = dataset.points(index).numpy()
+        points = dataset.points(index)
         assert np.linalg.norm(points, axis=1).max() == pytest.approx(1, abs=1e-4)
         assert np.abs(points.mean(0)).max() < 1e-4
     assert survey(tmp_path / "out.npz").problems == []

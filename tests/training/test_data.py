@@ -107,7 +107,7 @@ def test_how_an_object_was_turned_is_told(data: Path) -> None:
     dataset = load(data)
     found, turned = augmented_samplings(dataset, 2, 64, 2, Augmentation(), random_stream(3))
     torch.testing.assert_close(turned @ turned.mT, torch.eye(3), atol=1e-5, rtol=0)
-    back, stored = found[:2].flatten(0, 1) @ turned, dataset.points(2)
+    back, stored = found[:2].flatten(0, 1) @ turned, torch.from_numpy(dataset.points(2))
     # Differences of points know no centre, their ratios no scale: of the stored ones, some are these.
     between = torch.cdist(stored, stored)
     here = torch.cdist(back, back)
@@ -176,4 +176,4 @@ def test_an_object_without_extent_or_with_infinities_is_named(tmp_path: Path) ->
     dataset = load(tmp_path / "bad.npz")
     for index, name, why in ((0, "flat", "one place"), (1, "endless", "not finite")):
         with pytest.raises(DatasetError, match=f"{name}.*{why}"):
-            unit_sphere(dataset, index, dataset.points(index)[None])
+            unit_sphere(dataset, index, torch.from_numpy(dataset.points(index))[None])

@@ -72,7 +72,7 @@ class Item:
         if self.member == _ALONE:
             return self.place, file_sha256(Path(self.place), self.path)
         points = _data_set(self.place, self.version).points(self.member)
-        return points, hashlib.sha256(points.numpy().tobytes()).hexdigest()
+        return points, hashlib.sha256(points.tobytes()).hexdigest()
 
 
 def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Path] = ()) -> list[Item]:

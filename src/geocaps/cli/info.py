@@ -130,7 +130,7 @@ def about_file(name: str) -> FileReport:
 
         try:
             whole = data.load(path)
-            return report_of(path, limits.cloud(whole.points(0).numpy()), data_set_of=len(whole))
+            return report_of(path, limits.cloud(whole.points(0)), data_set_of=len(whole))
         except (DatasetError, IndexError) as error:
             # Bytes that do not open at all are said once, by the reader below.
             not_a_set = f" (nor is it a data set: {error})" if error.__cause__ is None else ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from geocaps.data import files
@@ -105,11 +105,11 @@ class ShapesDataset(PointDataset):
         self._places = places
         self._seed = seed
 
-    def points(self, index: int) -> Float[Tensor, "n 3"]:
-        return self._stored(index).points
+    def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
+        return self._stored(index).points.numpy()
 
-    def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
-        return self._stored(index).part_labels
+    def part_labels(self, index: int) -> Int64[np.ndarray, "n"] | None:
+        return self._stored(index).part_labels.numpy()
 
     def samplings(
         self, index: int, count: int, views: int, generator: torch.Generator
@@ -192,7 +192,7 @@ def survey(
         if on_object is not None:
             on_object(index, len(dataset))
         try:
-            points = dataset.points(index).numpy()
+            points = dataset.points(index)
         except GeocapsError as error:
             found("unreadable", f"{object_id}: {error}")
             continue

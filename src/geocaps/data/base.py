@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor
 
 from geocaps.errors import DatasetError
@@ -59,10 +59,10 @@ class PointDataset(ABC):
         return f"{type(self).__name__}({self.name!r}, {len(self)} objects, {len(self.class_names)} classes)"
 
     @abstractmethod
-    def points(self, index: int) -> Float[Tensor, "n 3"]:
-        """All stored points of one object, float32 (of a procedural set: a fixed sampling)."""
+    def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
+        """All stored points of one object (of a procedural set: a fixed sampling)."""
 
-    def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
+    def part_labels(self, index: int) -> Int64[np.ndarray, "n"] | None:
         """The part of each point of ``points(index)``, or None when the set has none."""
         return None
 
@@ -80,11 +80,11 @@ class PointDataset(ABC):
                 f"{self.name}: the object {self.object_ids[index]!r} has no points to sample from; "
                 "find such objects with  geocaps data info"
             )
-        return stored[draw_indices(len(stored), count, views, generator)]
+        return torch.from_numpy(stored)[draw_indices(len(stored), count, views, generator)]
 
     def digest(self, index: int) -> bytes:
         """A hash of what is stored of one object: equal for copies of it."""
-        return hashlib.blake2b(self.points(index).numpy().tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(self.points(index).tobytes(), digest_size=16).digest()
 
     def subset(self, indices: Sequence[int] | Int[np.ndarray, "k"]) -> PointDataset:
         """The objects at these places, in this order; classes keep their numbers."""
@@ -134,11 +134,11 @@ class Selection(PointDataset):
         super().__init__(**description)
         self._found = found
 
-    def points(self, index: int) -> Float[Tensor, "n 3"]:
+    def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
         one, place = self._found[index]
         return one.points(place)
 
-    def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
+    def part_labels(self, index: int) -> Int64[np.ndarray, "n"] | None:
         one, place = self._found[index]
         return one.part_labels(place)
 
@@ -216,14 +216,14 @@ class ArrayDataset(PointDataset):
         self._scale = None if scale is None else np.float32(scale)
         self._part_labels = part_labels
 
-    def points(self, index: int) -> Float[Tensor, "n 3"]:
+    def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
         stored = self._points[index]
         if self._scale is None:
-            return torch.from_numpy(stored.astype(np.float32))
-        return torch.from_numpy(np.multiply(stored, self._scale, dtype=np.float32))
+            return stored.astype(np.float32)
+        return np.multiply(stored, self._scale, dtype=np.float32)
 
-    def part_labels(self, index: int) -> Int[Tensor, "n"] | None:
-        return None if self._part_labels is None else torch.from_numpy(self._part_labels[index].astype(np.int64))
+    def part_labels(self, index: int) -> Int64[np.ndarray, "n"] | None:
+        return None if self._part_labels is None else self._part_labels[index].astype(np.int64)
 
 
 Columns = Mapping[str, np.ndarray]

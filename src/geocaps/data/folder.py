@@ -20,9 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int16
-from torch import Tensor
+from jaxtyping import Float32, Int16
 
 from geocaps.atomic import WorkFolder, written_whole
 from geocaps.data.base import MEMORY_LIMIT, NO_SPLIT, SPLIT_NAMES, UNLABELLED, PointDataset, fingerprint_of, hashed
@@ -112,10 +110,10 @@ class FolderDataset(PointDataset):
         fingerprint = fingerprint_of(*(f"{item.object_id}:{item.size}" for item in items))
         super().__init__(name=folder.resolve().name, fingerprint=fingerprint, **_columns(items))
         self._items = items
-        self._kept: OrderedDict[str, Float[Tensor, "n 3"]] = OrderedDict()
+        self._kept: OrderedDict[str, Float32[np.ndarray, "n 3"]] = OrderedDict()
         self._kept_bytes = 0
 
-    def points(self, index: int) -> Float[Tensor, "n 3"]:
+    def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
         item = self._items[index]
         if item.object_id not in self._kept:
             self._kept[item.object_id] = points = _read(item)
@@ -124,13 +122,13 @@ class FolderDataset(PointDataset):
                 _, oldest = self._kept.popitem(last=False)
                 self._kept_bytes -= oldest.nbytes
         self._kept.move_to_end(item.object_id)
-        return self._kept[item.object_id].clone()
+        return self._kept[item.object_id].copy()
 
     def digest(self, index: int) -> bytes:
         return bytes.fromhex(hashed(self._items[index].path, hashlib.blake2b(digest_size=16)))
 
 
-def _read(item: Item) -> Float[Tensor, "n 3"]:
+def _read(item: Item) -> Float32[np.ndarray, "n 3"]:
     try:
         points = load_points(item.path, seed=item.seed).points
     except NotFiniteError as error:
@@ -141,7 +139,7 @@ def _read(item: Item) -> Float[Tensor, "n 3"]:
         points = (points - points.mean(0)).astype(np.float32)
         if not np.isfinite(points).all():
             raise DatasetError(f"{item.path}: its coordinates are too large for float32; scale them down")
-    return torch.from_numpy(points)
+    return points
 
 
 # ── packing ───────────────────────────────────────────────────────────────────────────────────────────────────────────

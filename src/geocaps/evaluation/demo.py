@@ -168,14 +168,14 @@ def _picture(copies: Sequence[Encoding], dataset: PointDataset, scans: Sequence[
         draw_points(grid.panel(0, column), one.cloud.points, colors)
         draw_points(grid.panel(1, column), _FRONT * upright.apply(one.canonical()), colors)
     for column, (index, scan, found) in enumerate(scans):
-        own, name = dataset.points(index).numpy(), dataset.class_names[dataset.labels[index]]
+        own, name = dataset.points(index), dataset.class_names[dataset.labels[index]]
         stands = align(scan.cloud.points, own)
         seen = _FRONT * stands.apply(scan.cloud.points)
         draw_points(grid.panel(2, column, name), seen, ORANGE)
         draw_points(grid.panel(3, column), _FRONT * stands.apply(scan.complete()), BLUE)
         right = "the same object" if found == index else f"another: {dataset.class_names[dataset.labels[found]]}"
         panel = grid.panel(4, column, right, "#117733" if found == index else "#cc3311")
-        other = dataset.points(found).numpy()
+        other = dataset.points(found)
         draw_points(panel, _FRONT * other, BLUE)
         laid = stands if found == index else align(scan.cloud.points, other)
         draw_points(panel, _FRONT * laid.apply(scan.cloud.points), ORANGE)

@@ -164,7 +164,7 @@ def retrieval(evaluation: Evaluation) -> bytes:
             same_class = labels[found] == labels[query] >= 0
             color = _SAME if found == query else _CLASS if same_class else _OTHER
             title = f"{rank + 1}. {_name(evaluation, found)}{' ✓' if found == query else ''}"
-            points = evaluation.dataset.points(found).numpy()
+            points = evaluation.dataset.points(found)
             draw_points(grid.panel(row, 1 + rank, title, color), points[evenly_chosen(_SHOWN, len(points))])
     return grid.png()
 

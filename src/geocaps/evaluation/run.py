@@ -320,10 +320,10 @@ def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: View
 def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | None:
     """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
     places = evenly_chosen(MOST_OBJECTS, len(dataset))
-    truths = {index: own.numpy() for index in places if (own := dataset.part_labels(index)) is not None}
+    truths = {index: own for index in places if (own := dataset.part_labels(index)) is not None}
     if not truths:
         return None
-    encoded = encode_all(model, [dataset.points(index) for index in truths])
+    encoded = encode_all(model, [torch.from_numpy(dataset.points(index)) for index in truths])
     found, floors = [], []
     for (index, truth), one in zip(truths.items(), encoded.encodings, strict=True):
         shuffled = one.labels[torch.randperm(len(one.labels), generator=random_stream(seed, index)).numpy()]

@@ -45,7 +45,7 @@ def _check_objects(dataset: PointDataset, source: str) -> None:
     faults: list[str] = []
     for index, object_id in enumerate(dataset.object_ids):
         try:
-            fault = fault_of(dataset.points(index).numpy())
+            fault = fault_of(dataset.points(index))
         except GeocapsError as error:
             fault = str(error)
         if fault is not None:

@@ -136,7 +136,7 @@ def embedded_cloud(name: str, minimum: int) -> ShownCloud:
     if found is None:
         raise InvalidInputError(f"there is no embedded object {name!r}: choose one of the list")
     dataset, index = found
-    return replace(shown_cloud(name, dataset.points(index).numpy(), minimum), upright=True)
+    return replace(shown_cloud(name, dataset.points(index), minimum), upright=True)
 
 
 @lru_cache(maxsize=1)

@@ -210,7 +210,7 @@ class Principal:
         chosen = [k * per_class + i for k in range(len(shapes.class_names)) for i in range(_PER_CLASS)]
         # Half of the model's points are enough for a direction, and halve the wait.
         size = max(model.config.points // 2, model.config.parts.parts)
-        clouds = torch.stack([shapes.points(index)[:size] for index in chosen])
+        clouds = np.stack([shapes.points(index)[:size] for index in chosen])
         return cls.of_features(model.encode_many(clouds).parse.object.feature, DIRECTIONS)
 
     def moved(self, feature: Float[Tensor, "d"], amounts: Float[Tensor, "k"]) -> Float[Tensor, "d"]:
