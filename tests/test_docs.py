@@ -404,6 +404,29 @@ def test_the_readmes_table_is_that_of_the_results_and_leaves_no_better_baseline_
         assert better <= set(SHOWN.values()), protocol
 
 
+FOUND_AGAIN = {
+    "capsules, part percepts and feature": "capsules, parts and feature",
+    "capsules, part percepts alone": "geocaps",
+    "capsules of 0.1.0": "geocaps 0.1.0",
+    "D2 shape distribution": "d2",
+}
+
+
+def test_the_readmes_retrieval_is_that_of_the_results():
+    run = run_of("Run: ModelNet40 objects, the shipped weights")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| method \| `resampled` \|.*\n(?:\|.*\n)+", text, re.M)
+    header, _, *rows = [cells(line) for line in table[0].splitlines()]
+    checked = 0
+    for name, *shown in rows:
+        for protocol, cell in zip(header[1:], shown, strict=True):
+            measured = run[protocol].get(FOUND_AGAIN.get(name.replace("*", "")), {}).get("top-1 [95 %]")
+            if measured is not None:
+                assert cell == measured.partition(" [")[0], (name, protocol)
+                checked += 1
+    assert checked >= 2 * 6 + 3, "both rows of the capsules in every protocol, and 0.1.0 where it was measured"
+
+
 def test_the_share_of_sure_answers_in_the_limits_is_that_of_the_results():
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     table = results.partition("**Stated confidence, and the whole object's frame, modelnet40_dev**")[2].split("\n\n")[1]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from geocaps.geometry.similarity import Similarity
     from geocaps.index import Index
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _WHERE = {
     "apps.align": ("Alignment", "align"),
