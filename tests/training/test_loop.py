@@ -12,12 +12,13 @@ import torch
 
 from geocaps import load
 from geocaps.errors import CheckpointError, ConfigError, TrainingError, UsageError
+from geocaps.model.autoencoder import untrained
 from geocaps.model.checkpoint import find_checkpoint, load_training_state, save_checkpoint
 from geocaps.training import PRESETS, load_checkpoint, loop, preset, train
 from geocaps.training import stage as stages
 from geocaps.training.batches import fitted_batches, open_data
 from geocaps.training.loop import fitted_steps
-from geocaps.training.run import begun, saved_config, untrained
+from geocaps.training.run import begun, saved_config
 from tests.training import tiny
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Float, Float64, Int
 
 from geocaps.geometry.sampling import not_stray, reduced
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.blocks import grid_triangles
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, Parse
 from geocaps.model.parts import log_likelihood, min_square_distance
 
 _LABEL_BLOCK = 1 << 14

@@ -19,7 +19,9 @@ from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import OwnFrame, reduced
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model import autoencoder
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Parse
 from geocaps.model.checkpoint import load_checkpoint
 from geocaps.model.config import ModelConfig, preset
 
@@ -152,6 +154,4 @@ def load(folder: str | os.PathLike[str] | None = None) -> Model:
 
 def untrained(name: str = "cpu", seed: int = 0) -> Model:
     """A model of a named preset with seeded random weights: for benchmarks and for comparing with a trained one."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Model(GeometricCapsuleAutoencoder(preset(name)))
+    return Model(autoencoder.untrained(preset(name), seed))

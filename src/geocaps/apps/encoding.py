@@ -19,7 +19,7 @@ from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
 from geocaps.geometry.se3 import concatenate
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
+from geocaps.model.capsules import Parse
 
 _TIE = 0.25
 """Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""

@@ -25,7 +25,7 @@ from geocaps.apps.encoding import Encoding
 from geocaps.errors import InvalidInputError, UsageError
 from geocaps.geometry.sampling import reduced
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.look import cube_rotations, turn_similarity
+from geocaps.model.look import CUBE, turn_similarity
 from geocaps.model.ties import Ties, synchronised, ties
 
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
@@ -189,7 +189,7 @@ def _by_kind(descriptors: torch.Tensor, log_up: Float64[np.ndarray, "m 6"]) -> F
 
 def _carried() -> Int[np.ndarray, "24 6"]:
     """Which of a neighbour's six directions each of an object's is, for each turn between them (``Ties.turn``)."""
-    turned = np.einsum("gij,sj->gsi", cube_rotations().double().numpy(), _SIX)
+    turned = np.einsum("gij,sj->gsi", CUBE.double().numpy(), _SIX)
     return (turned @ _SIX.T).argmax(axis=2)
 
 

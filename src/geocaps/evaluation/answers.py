@@ -19,8 +19,7 @@ from geocaps.apps.encoding import Encodings
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Batch, Pose, concatenate, normalize_quaternion
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
-from geocaps.model.capsules import Parts
+from geocaps.model.capsules import Parse, Parts
 from geocaps.model.losses import chamfer
 from geocaps.model.object_paper import PaperObject
 

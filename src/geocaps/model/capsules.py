@@ -8,7 +8,7 @@ from there. Where percepts disagree, the consensus is noisy, and the decoder tea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -63,20 +63,32 @@ class Frames(Batch):
 
 
 @dataclass(frozen=True)
-class Perception:
-    """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
+class Parse(Batch):
+    """Everything the model makes of a batch of clouds ``[b, n, 3]``.
 
-    object: Capsules
-    scale: Float[Tensor, "b"]
-    """Radius of the whole object; 1 where the layer does not tell it from the cloud's own."""
-    candidates: Pose
+    The paper's object layer does not look at objects, so the last three are None there.
+    """
+
+    parts: Capsules  # [b, j]
+    share: Float[Tensor, "b j"]  # of the cloud, routed to each part
+    object: Capsules  # [b]
+    scale: Float[Tensor, "b"]  # radius of the whole object, where the cloud's own is 1; the paper's layer: always 1
+    candidates: Pose  # [b, s]: where the votes led the starting viewpoints
     probability: Float[Tensor, "b s"]
-    percept: Float[Tensor, "b j d"] | None = None
-    """What the object looks like from each part, in layers that look."""
-    frames: Frames | None = None
-    """The frames that it was looked at from first, in layers that look."""
-    places: Pose | None = None
-    """Where each part was looked at from ``[b, j]``, in layers that look."""
+    percept: Float[Tensor, "b j d"] | None = None  # what the object looks like from each part
+    frames: Frames | None = None  # what it looks like from the frames on its axes
+    places: Pose | None = None  # [b, j]: where each part's percept was taken from
+
+    def turned(self, turn: Pose) -> Parse:
+        """The same objects, each rotated by ``turn [b]``: poses rotate, features stay."""
+        return replace(
+            self,
+            parts=self.parts.placed_at(turn[:, None]),
+            object=self.object.placed_at(turn),
+            candidates=turn[:, None] @ self.candidates,
+            frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
+            places=None if self.places is None else turn[:, None] @ self.places,
+        )
 
 
 def perturbed_viewpoints(

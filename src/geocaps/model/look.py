@@ -78,35 +78,26 @@ def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch
     return torch.cat(grids).view(*batch, SIDE, SIDE, SIDE)
 
 
-def _proper_axes() -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-    """The 24 rotations of a cube onto itself as (permutation, signs): axis a of the new frame is ± axis p_a."""
+def _cube() -> Float[Tensor, "24 3 3"]:
+    """The 24 rotations of a cube onto itself: signed permutations of the axes; columns are the new axes."""
     found = []
-    for order, signs in product(permutations(range(3)), product((1, -1), repeat=3)):
-        matrix = torch.zeros(3, 3)
-        for new, (old, sign) in enumerate(zip(order, signs, strict=True)):
-            matrix[old, new] = sign
-        if torch.linalg.det(matrix) > 0:
-            found.append((order, signs))
-    return found  # type: ignore[return-value]
+    for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
+        rotation = torch.zeros(3, 3)
+        rotation[list(order), range(3)] = torch.tensor(signs)
+        if torch.linalg.det(rotation) > 0:
+            found.append(rotation)
+    return torch.stack(found)
 
 
-CUBE = _proper_axes()
-
-
-def cube_rotations() -> Float[Tensor, "24 3 3"]:
-    """The 24 proper signed permutations of the axes; columns are the new axes."""
-    rotations = torch.zeros(len(CUBE), 3, 3)
-    for number, (order, signs) in enumerate(CUBE):
-        rotations[number, list(order), [0, 1, 2]] = torch.tensor(signs, dtype=torch.float32)
-    return rotations
+CUBE = _cube()
+"""The first of them is the identity."""
 
 
 @functools.cache
 def cube_products() -> Int[Tensor, "24 24"]:
     """Which of the 24 rotations ``C_g C_k`` is."""
-    cube = cube_rotations()
-    both = cube[:, None] @ cube[None, :]
-    return (both[:, :, None] - cube).abs().sum((-1, -2)).argmin(-1)
+    both = CUBE[:, None] @ CUBE[None, :]
+    return (both[:, :, None] - CUBE).abs().sum((-1, -2)).argmin(-1)
 
 
 def turn_similarity(a: Float[Tensor, "*batch 24 d"], b: Float[Tensor, "*batch 24 d"]) -> Float[Tensor, "*batch 24"]:
@@ -122,9 +113,9 @@ def turn_similarity(a: Float[Tensor, "*batch 24 d"], b: Float[Tensor, "*batch 24
 def _turned_cells() -> Int[Tensor, "24 cells"]:
     cells = torch.arange(SIDE**3).view(SIDE, SIDE, SIDE)
     turned = []
-    for order, signs in CUBE:
-        axes = [new for new, sign in enumerate(signs) if sign < 0]
-        turned.append(cells.permute(order).flip(axes).flatten())
+    for rotation in CUBE:
+        reversed_axes = (rotation.sum(dim=0) < 0).nonzero().flatten().tolist()
+        turned.append(cells.permute(*rotation.abs().argmax(dim=0).tolist()).flip(reversed_axes).flatten())
     return torch.stack(turned)
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from geocaps.geometry.frames import local_frames, surface_axes
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_at_identity
-from geocaps.model.capsules import Capsules, Frames, Parts, Perception
+from geocaps.model.capsules import Capsules, Frames, Parse, Parts
 from geocaps.model.config import ObjectConfig, PartsConfig
-from geocaps.model.look import CUBE, Look, Shown, Viewpoints, cube_rotations, seen_from, turned_grids
+from geocaps.model.look import CUBE, Look, Shown, Viewpoints, seen_from, turned_grids
 from geocaps.model.losses import (
     Terms,
     chamfer,
@@ -132,7 +132,7 @@ class AgreeingObject(nn.Module):
             # Untrained scores differ: equal ones are a saddle point of the agreement loss, which is slow to leave.
             self.score_head[-1].weight.mul_(10.0)  # type: ignore[operator]
         self.register_buffer("square", grid_square(SHOWN), persistent=False)
-        self.register_buffer("cube", cube_rotations(), persistent=False)
+        self.register_buffer("cube", CUBE, persistent=False)
         self.register_buffer("trust_fit", torch.tensor([1.0, 0.0]))  # factor and shift of the trust's logit
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +219,7 @@ class AgreeingObject(nn.Module):
         viewpoints = Viewpoints(places, (PART_WIDTH * scale)[:, None].expand(places.shape))
         return nn.functional.normalize(self.percept_head(self.feature_look(seen_from(shown, viewpoints))), dim=-1)
 
-    def perceive(self, layer: PointsToParts, parts: Parts) -> Perception:
+    def perceive(self, layer: PointsToParts, parts: Parts) -> Parse:
         """The object capsule ``[b]``, the candidates for its pose, and a percept for each part (0 for one without
         points). What the candidates' probabilities lack of 1 is that of none of them."""
         shown = self.shown(layer, parts)
@@ -233,7 +233,9 @@ class AgreeingObject(nn.Module):
         percept = self.percepts(shown, places, canonical.width) * (parts.share > 0)[..., None]
         trusted = torch.sigmoid(self.trust_fit[0] * self.trust(seen) + self.trust_fit[1])[:, None] * probability
         frames = Frames(starts.pose, self.descriptors(seen.start_look))
-        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept, frames, places)
+        return Parse(
+            parts.capsules, parts.share, capsule, canonical.width, seen.led.pose, trusted, percept, frames, places
+        )
 
     def decode(self, capsule: Capsules) -> Capsules:
         """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: objects ``[b]`` to parts ``[b, j]``.

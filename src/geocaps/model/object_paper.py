@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, embedding, projection
-from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Perception, agree, perturbed_viewpoints, vote_pose
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parse, Parts, agree, perturbed_viewpoints, vote_pose
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.losses import Terms, chamfer, part_regression
 from geocaps.model.parts import PointsToParts
@@ -131,23 +131,23 @@ class PaperObject(nn.Module):
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perceive(
-        self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Capsules, starts: Pose
-    ) -> Perception:
-        """Every start ``[b, s]`` led to the end; the one whose decoded object explains the points best is chosen."""
-        candidates = vote_pose(starts, lambda z: self.pose_network(parts, z), self.config.voting_steps)
-        percepts = self.feature_network(parts, candidates)
+    def perceive(self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Parts, starts: Pose) -> Parse:
+        """Leads every start ``[b, s]`` to the end and keeps the one whose decoded object explains the points best."""
+        seen = parts.capsules
+        candidates = vote_pose(starts, lambda z: self.pose_network(seen, z), self.config.voting_steps)
+        percepts = self.feature_network(seen, candidates)
         b, s = candidates.shape
+        one = torch.ones_like(percepts[:, 0, 0])
         if s == 1:  # there is nothing to choose
-            certain = torch.ones_like(percepts[..., 0])
-            return Perception(Capsules(candidates[:, 0], percepts[:, 0]), certain[:, 0], candidates, certain)
+            capsule = Capsules(candidates[:, 0], percepts[:, 0])
+            return Parse(seen, parts.share, capsule, one, candidates, torch.ones_like(percepts[..., 0]))
         flat = Capsules(candidates.map(lambda t: t.flatten(0, 1)), percepts.flatten(0, 1))
         decoded = layer.decode(self.decode(flat)).flatten(1, 2)
         misfit = chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)
         probability = torch.softmax(-misfit / MISFIT_SCALE, dim=1)
         rows, best = torch.arange(b, device=points.device), misfit.argmin(dim=1)
         capsule = Capsules(candidates[rows, best], percepts[rows, best])
-        return Perception(capsule, torch.ones_like(misfit[:, 0]), candidates, probability)
+        return Parse(seen, parts.share, capsule, one, candidates, probability)
 
 
 def random_starts(points: Float[Tensor, "b n 3"], count: int, generator: torch.Generator) -> Pose:

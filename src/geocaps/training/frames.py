@@ -20,7 +20,7 @@ from torch import Tensor
 
 from geocaps.data import PointDataset
 from geocaps.errors import ConfigError
-from geocaps.model.look import cube_rotations
+from geocaps.model.look import CUBE
 from geocaps.model.ties import smoothed, synchronised, ties
 from geocaps.training.batches import random_stream, unit_sphere
 from geocaps.training.distributed import World
@@ -49,7 +49,7 @@ class CommonFrames:
         self, frames: Float[Tensor, "b 24 3 3"], objects: Int[Tensor, "b"], turned: Float[Tensor, "b 3 3"]
     ) -> Float[Tensor, "b 24"]:
         """How likely each of these frames is the common one, on objects that were turned so."""
-        stored = turned[:, None] @ self.axes[objects][:, None] @ cube_rotations()
+        stored = turned[:, None] @ self.axes[objects][:, None] @ CUBE
         nearest = torch.einsum("bfij,bkij->bfk", frames.to(stored), stored).argmax(dim=2)  # largest trace: least angle
         return self.chance[objects].gather(1, nearest).to(frames)
 

@@ -18,9 +18,8 @@ import torch
 
 from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError, ConfigError, UsageError
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, untrained
 from geocaps.model.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
-from geocaps.model.config import ModelConfig
 from geocaps.training.config import TrainConfig, differences
 
 _MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every")
@@ -139,13 +138,6 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
             f"cannot make the folder {config.out}: {error.strerror or error}; choose another one"
         ) from error
     return model
-
-
-def untrained(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
-    """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return GeometricCapsuleAutoencoder(config)
 
 
 def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from geocaps.data import PointDataset
 from geocaps.geometry.se3 import Pose
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
-from geocaps.model.capsules import Capsules, Parts
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Capsules, Parse, Parts
 from geocaps.model.losses import chamfer
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import augmented_samplings, random_stream

@@ -18,9 +18,9 @@ from geocaps.apps.encode import Model, in_own_frame
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.blocks import grid_triangles
-from geocaps.model.capsules import Capsules, Parts, vote_pose
+from geocaps.model.capsules import Capsules, Parse, Parts, vote_pose
 from geocaps.model.look import Viewpoints
 from geocaps.model.object import LEADING, START_WIDTH, merged
 from geocaps.model.object_paper import PaperObject, random_starts
