@@ -13,6 +13,8 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from geocaps.errors import UsageError
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
@@ -24,6 +26,14 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder for results, with those above it; called before long work, so that none of it is lost."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
 
 
 class WorkFolder:

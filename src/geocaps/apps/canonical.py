@@ -16,9 +16,10 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
 from geocaps.apps.orient import Described, Oriented, Standing, check_axis, oriented_like, stood_up
+from geocaps.atomic import make_folder
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity
 from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
@@ -77,7 +78,7 @@ class Canonical:
 
     def thumbnail(self) -> Canonical:
         """The same with some of the points, for a picture."""
-        chosen = evenly(min(len(self.given), _DRAWN_POINTS), len(self.given))
+        chosen = at_most(_DRAWN_POINTS, len(self.given))
         return replace(self, given=self.given[chosen], mesh=None)
 
 
@@ -177,10 +178,7 @@ def each_saved(jobs: Iterable[Job], work: Callable[[Job], Result]) -> Iterator[R
 def saved(found: Result, job: Job) -> Result:
     """A result, written where its job says."""
     if job.target is not None:
-        try:
-            job.target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
+        make_folder(job.target.parent)
         found.save(job.target)  # type: ignore[attr-defined]
     return found
 
@@ -214,7 +212,7 @@ def picture(objects: Sequence[Canonical], up: str = "y") -> bytes:
     def stood(one: Canonical) -> Float64[np.ndarray, "n 3"]:
         return one.points[:, along]
 
-    shown = [objects[index] for index in evenly(min(len(objects), MOST_DRAWN), len(objects))]
+    shown = [objects[index] for index in at_most(MOST_DRAWN, len(objects))]
     columns = min(len(shown), _COLUMNS)
     grid = Grid(2 * -(-len(shown) // columns), columns)
     for index, one in enumerate(shown):

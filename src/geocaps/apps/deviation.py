@@ -54,9 +54,9 @@ class Deviation:
     def png(self) -> bytes:
         """The points in their colours, with the legend and the figures."""
         from geocaps.apps.drawing import Grid, draw_points
-        from geocaps.geometry.sampling import evenly
+        from geocaps.geometry.sampling import at_most
 
-        some = evenly(min(len(self.points), _SHOWN), len(self.points))
+        some = at_most(_SHOWN, len(self.points))
         grid = Grid(1, 1, panel=_PANEL)
         draw_points(grid.panel(0, 0), self.points[some], self.colors()[some] / 255)
         figures = self.figures()

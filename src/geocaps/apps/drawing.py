@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from geocaps.apps.rendering import Scene
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
@@ -182,7 +182,7 @@ def encodings_html(encodings: Encodings) -> str:
     """A row of thumbnails: up to twelve clouds, spread evenly, in the colours of their parts."""
     if not encodings:
         return f"<div><code>{html.escape(repr(encodings))}</code></div>"
-    chosen = evenly(min(len(encodings), _THUMBNAILS), len(encodings)).tolist()
+    chosen = at_most(_THUMBNAILS, len(encodings)).tolist()
     grid = Grid(1, len(chosen))
     for column, index in enumerate(chosen):
         _draw_parts(grid.panel(0, column, encodings[index].cloud.name), encodings[index], encodings[index].cloud.points)
@@ -206,5 +206,5 @@ def alignment_png(alignment: Alignment) -> bytes:
 
 
 def _draw_parts(panel: Scene, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
-    some = evenly(min(len(points), _THUMBNAIL_POINTS), len(points))
+    some = at_most(_THUMBNAIL_POINTS, len(points))
     draw_points(panel, points[some].astype(np.float64), label_colors(encoding.labels[some], len(encoding.parts)))

@@ -147,6 +147,13 @@ def reliability(points: int, full: int) -> float:
     return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
+def encoding_of(source: Source | Encoding, model: Model | None, *, drop_invalid: bool = False) -> Encoding:
+    """What is encoded already, or the encoding of a source; without a model, by the shipped weights."""
+    if isinstance(source, Encoding):
+        return source
+    return (model or load()).encode(source, drop_invalid=drop_invalid)
+
+
 def load(folder: str | os.PathLike[str] | None = None) -> Model:
     """A model from a checkpoint folder; without one, the weights that ship with the package."""
     return Model(load_checkpoint(folder))

@@ -14,7 +14,6 @@ from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.clouds import Cloud, to_user
 from geocaps.apps.decoding import Parsed, Stored, Surface
-from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
 from geocaps.geometry.se3 import concatenate
@@ -167,7 +166,7 @@ class Encoding:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes all of it, the points too, to one ``.npz`` file: whole, or not at all."""
-        from geocaps.io.save import check_target
+        from geocaps.io.save import check_target, writing
 
         path = Path(path)
         check_target(path, (".npz",))
@@ -193,11 +192,8 @@ class Encoding:
             "object_surfaces": surfaces["object"].points,
             "triangles": surfaces["parts"].triangles,
         }
-        try:
-            with written_whole(path) as beside, beside.open("wb") as file:
-                np.savez(file, allow_pickle=False, **values)
-        except OSError as error:
-            raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+        with writing(path) as file:
+            np.savez(file, allow_pickle=False, **values)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Encoding:

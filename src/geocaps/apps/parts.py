@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, UInt8
 
 from geocaps.apps.clouds import Source
-from geocaps.apps.encode import Model, load
+from geocaps.apps.encode import Model, encoding_of
 from geocaps.apps.encoding import Encoding, PartCapsules
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.io.save import COLORED_MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
 _DRAWN, _PANEL = 4096, 600  # points that a panel of a picture shows at most, and pixels of each half of it
@@ -123,7 +123,7 @@ class Decomposition:
 
         labels = self.canonical_labels if canonical else self.labels
         surfaces = self.encoding.reconstruct("object").points if canonical else self.surfaces
-        shown = evenly(min(len(self.points), _DRAWN), len(self.points))
+        shown = at_most(_DRAWN, len(self.points))
         grid = Grid(1, 2, panel=_PANEL, same_scale=True)
         name, count = Path(self.name).name, len(np.unique(labels[labels >= 0]))
         points = grid.panel(0, 0, f"{name}: {len(self.points):,} points in {count} parts")
@@ -151,9 +151,7 @@ def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid
     """
     from geocaps.apps.drawing import part_colors
 
-    encoding = source
-    if not isinstance(encoding, Encoding):
-        encoding = (model or load()).encode(encoding, drop_invalid=drop_invalid)
+    encoding = encoding_of(source, model, drop_invalid=drop_invalid)
     cloud, surface = encoding.cloud, encoding.reconstruct("parts")
     vertices, faces, face_labels = cloud.vertices, cloud.faces, None
     if vertices is not None and faces is not None:
@@ -224,7 +222,7 @@ class Completion:
         """Draws the cloud as given beside the whole object."""
         from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points
 
-        given, whole = (one[evenly(min(len(one), _DRAWN), len(one))] for one in (self.given, self.points))
+        given, whole = (one[at_most(_DRAWN, len(one))] for one in (self.given, self.points))
         grid = Grid(1, 3, panel=400, same_scale=True)
         draw_points(grid.panel(0, 0, f"{Path(self.name).name}, as given"), given, ORANGE)
         draw_points(grid.panel(0, 1, "the whole object, as its capsule decodes it"), whole)
@@ -249,9 +247,7 @@ def complete(source: Source | Encoding, model: Model | None = None, *, drop_inva
     Without a ``model`` the weights that ship with the package are used. ``drop_invalid`` leaves out points that are NaN
     or infinite, which are refused otherwise.
     """
-    encoding = source
-    if not isinstance(encoding, Encoding):
-        encoding = (model or load()).encode(encoding, drop_invalid=drop_invalid)
+    encoding = encoding_of(source, model, drop_invalid=drop_invalid)
     return Completion(
         name=encoding.cloud.name,
         given=encoding.cloud.points,

@@ -21,7 +21,7 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Encoding
 from geocaps.errors import InvalidInputError, Skipped
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.io.save import check_target, save_cloud, write_whole
 from geocaps.model.look import cube_products, turn_similarity
 
@@ -112,7 +112,7 @@ def picture(found: Sequence[Transferred], references: Sequence[Reference] = ()) 
     columns = min(5, len(shown))
     grid = Grid(-(-len(shown) // columns), columns)
     for place, (name, points, labels) in enumerate(shown):
-        some = evenly(min(len(points), _DRAWN), len(points))
+        some = at_most(_DRAWN, len(points))
         draw_points(grid.panel(*divmod(place, columns), name), points[some], _colors(labels[some]) / 255)
     return grid.png()
 
@@ -236,8 +236,8 @@ def _fitted(one: Reference, target: Encoding) -> _Fit:
     similarity = turn_similarity(ours.descriptor[0], theirs.descriptor[0]).double().numpy()
     first = ours.pose.rotation_matrix()[0, 0].double().numpy()
     turned = theirs.pose.rotation_matrix()[0].double().numpy()[cube_products()[:, 0].numpy()]
-    chosen = evenly(min(_POINTS, len(one.points)), len(one.points))
-    some = target.cloud.points[evenly(min(_POINTS, len(target.cloud.points)), len(target.cloud.points))]
+    chosen = at_most(_POINTS, len(one.points))
+    some = target.cloud.points[at_most(_POINTS, len(target.cloud.points))]
     radius, center = target.normalization.scale, _middle(some)
     labelled = (one.points[chosen] - _middle(one.points[chosen])) @ first / one.encoding.normalization.scale
     best: _Fit | None = None

@@ -67,7 +67,7 @@ def evaluate(
         train_classes: With --table1: only these classes of it, joined by commas (default: all).
         paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
     """
-    from geocaps.evaluation.report import make_folder
+    from geocaps.atomic import make_folder
     from geocaps.model.checkpoint import SHIPPED
 
     dataset = _dataset(data, split, classes)

@@ -93,8 +93,7 @@ def search(
 
     if k < 1 or verify < 0:
         raise UsageError(f"--k must be at least 1 and --verify at least 0, not {k} and {verify}")
-    if out is not None:
-        check_target(out, (".png",))
+    check_target(out, (".png",))
     result = _opened(index, weights).search(
         query, k, verify=verify, class_name=class_name, path=path, drop_invalid=drop_invalid
     )

@@ -156,8 +156,7 @@ def parts(
         (surfaces, COLORED_MESH_SUFFIXES),
         (png, (".png",)),
     ):
-        if target is not None:
-            check_target(target, suffixes, inputs=(file,))
+        check_target(target, suffixes, inputs=(file,))
     if out is not None and surfaces is not None and out.resolve() == surfaces.resolve():
         raise UsageError(f"--out and --surfaces both name {out}: choose two names")
     found = find(file, load(weights), drop_invalid=drop_invalid)
@@ -239,8 +238,7 @@ def complete(
     from geocaps.io.save import CLOUD_SUFFIXES, check_target
 
     check_target(out, CLOUD_SUFFIXES, inputs=(file,))
-    if png is not None:
-        check_target(png, (".png",))
+    check_target(png, (".png",))
     found = find(file, load(weights), drop_invalid=drop_invalid)
     found.save(out)
     if png is not None:
@@ -291,8 +289,7 @@ def transfer(
 
     if suffix not in SUFFIXES:
         raise UsageError(f"the suffix {suffix} cannot hold labels: choose one of {' '.join(SUFFIXES)}")
-    if png is not None:
-        check_target(png, (".png",))
+    check_target(png, (".png",))
     jobs = find_jobs(targets, out, suffix)
     model = load(weights)
     known = references(labelled, model, drop_invalid=drop_invalid)

@@ -63,12 +63,9 @@ def align(
             raise UsageError("--scale, --no-refine, --init, --deviation and --png are for two clouds, not for more")
         _align_many((a, b, *more), out, drop_invalid, json)
         return
-    if out is not None:
-        check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
-    if deviation is not None:
-        check_target(deviation, {*CLOUD_SUFFIXES} - {".npy"}, inputs=(a, b))
-    if png is not None:
-        check_target(png, (".png",), inputs=(a, b))
+    check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+    check_target(deviation, {*CLOUD_SUFFIXES} - {".npy"}, inputs=(a, b))
+    check_target(png, (".png",), inputs=(a, b))
     guess = None if init is None else _matrix(init)
     moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
     if out is not None and moving.faces is None and out.suffix.lower() not in CLOUD_SUFFIXES:
@@ -113,8 +110,7 @@ def _align_many(files: tuple[str, ...], out: Path | None, drop_invalid: bool, js
     from geocaps.apps.align.many import align_many
     from geocaps.io.save import CLOUD_SUFFIXES, check_target, save_cloud
 
-    if out is not None:
-        check_target(out, CLOUD_SUFFIXES, inputs=files)
+    check_target(out, CLOUD_SUFFIXES, inputs=files)
     merged = align_many(files, drop_invalid=drop_invalid)
     if out is not None:
         save_cloud(out, merged.points())
@@ -197,13 +193,12 @@ def canonical(
     """
     from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture, turning_by
     from geocaps.apps.encode import load
-    from geocaps.geometry.sampling import evenly
+    from geocaps.geometry.sampling import at_most
     from geocaps.io.save import check_target, write_whole
 
     jobs = find_jobs(files, out, suffix)
-    if png is not None:
-        check_target(png, (".png",))
-    drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
+    check_target(png, (".png",))
+    drawn = set(at_most(MOST_DRAWN, len(jobs)).tolist() if png is not None else ())
     objects: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     thumbnails = []

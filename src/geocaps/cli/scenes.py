@@ -41,8 +41,7 @@ def locate(
     from geocaps.apps.locate import locate as find
     from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, check_target, write_whole
 
-    if out is not None:
-        check_target(out, {".json", *CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(model, scan))
+    check_target(out, {".json", *CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(model, scan))
     known = as_cloud(model, 0, "the model", drop_invalid=drop_invalid)
     if out is not None and known.faces is None and out.suffix.lower() not in {".json", *CLOUD_SUFFIXES}:
         raise UsageError(

@@ -49,19 +49,18 @@ def track(
     from geocaps.apps.track import Tracker
     from geocaps.apps.track.files import SUFFIXES, Frames, poses_file
     from geocaps.apps.track.picture import MOST_DRAWN, picture
-    from geocaps.geometry.sampling import evenly
+    from geocaps.geometry.sampling import at_most
     from geocaps.io.save import check_target, write_whole
 
     if not 1 <= len(sources) <= 2:
         raise UsageError(f"track takes a reference and frames, or frames alone, not {len(sources)} names")
     for target, suffixes in ((out, SUFFIXES), (png, (".png",))):
-        if target is not None:
-            check_target(target, suffixes, inputs=sources)
+        check_target(target, suffixes, inputs=sources)
     frames = Frames(sources[-1])
     reference = sources[0] if len(sources) == 2 else None
     side = None if viewer_unknown else viewer
     tracker = Tracker(reference, model=load(weights), viewer=side, drop_invalid=drop_invalid)
-    drawn = set(evenly(min(len(frames), MOST_DRAWN), len(frames)).tolist() if png is not None else ())
+    drawn = set(at_most(MOST_DRAWN, len(frames)).tolist() if png is not None else ())
     shots: list[Shot] = []
     lost: list[dict[str, Any]] = []
     confidence = 0.0

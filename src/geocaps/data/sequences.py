@@ -128,7 +128,7 @@ def _way(frames: int, generator: torch.Generator) -> tuple[Float64[np.ndarray, "
     start = torch.randn(4, generator=generator, dtype=torch.float64).numpy()
     rotation = [Similarity.from_wxyz(start, np.zeros(3)).rotation]
     for vector in turn[1:]:
-        rotation.append(_turned(vector) @ rotation[-1])
+        rotation.append(Similarity.from_rotvec(vector).rotation @ rotation[-1])
     return np.stack(rotation), place + np.array([0, 0, _DISTANCE])
 
 
@@ -137,12 +137,6 @@ def _waves(frames: int, generator: torch.Generator) -> Float64[np.ndarray, "f 3"
     rate = 2 * math.pi / (40 + 80 * torch.rand(3, 3, generator=generator, dtype=torch.float64).numpy())
     phase = 2 * math.pi * torch.rand(3, 3, generator=generator, dtype=torch.float64).numpy()
     return np.sin(np.arange(frames)[:, None, None] * rate + phase).sum(axis=-1)
-
-
-def _turned(vector: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "3 3"]:
-    angle = float(np.linalg.norm(vector))
-    half = np.sinc(angle / (2 * math.pi)) / 2 * vector
-    return Similarity.from_wxyz(np.array([math.cos(angle / 2), *half]), np.zeros(3)).rotation
 
 
 def _wall(frames: int, generator: torch.Generator) -> Float64[np.ndarray, "f 2"]:

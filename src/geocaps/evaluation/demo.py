@@ -19,13 +19,14 @@ from geocaps.apps.align import align
 from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points, label_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.atomic import make_folder
 from geocaps.data import PointDataset
 from geocaps.data import load as load_data
 from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.baselines import BASELINES, measure_baseline
 from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import MODEL, Measured, alignment_scope, measure_rows, views_of
-from geocaps.evaluation.report import Table, html_page, inline_image, make_folder, write_file
+from geocaps.evaluation.report import Table, html_page, inline_image, write_file
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 

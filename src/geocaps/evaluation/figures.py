@@ -18,9 +18,9 @@ from geocaps.apps.encoding import Encoding
 from geocaps.apps.rendering import Scene
 from geocaps.data import PointDataset
 from geocaps.evaluation.answers import encode_all
-from geocaps.evaluation.pairs import evenly_chosen
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 
@@ -154,7 +154,7 @@ def retrieval(evaluation: Evaluation) -> bytes:
     distances = evaluation.protocols[protocol].distances
     assert distances is not None
     labels = evaluation.dataset.labels
-    queries = evenly_chosen(_EXAMPLES, len(evaluation.dataset))
+    queries = at_most(_EXAMPLES, len(evaluation.dataset)).tolist()
     nearest = min(_NEAREST, len(evaluation.dataset))
     grid = Grid(len(queries), 1 + nearest)
     for row, query in enumerate(queries):
@@ -165,7 +165,7 @@ def retrieval(evaluation: Evaluation) -> bytes:
             color = _SAME if found == query else _CLASS if same_class else _OTHER
             title = f"{rank + 1}. {_name(evaluation, found)}{' ✓' if found == query else ''}"
             points = evaluation.dataset.points(found).numpy()
-            draw_points(grid.panel(row, 1 + rank, title, color), points[evenly_chosen(_SHOWN, len(points))])
+            draw_points(grid.panel(row, 1 + rank, title, color), points[at_most(_SHOWN, len(points))])
     return grid.png()
 
 
@@ -192,7 +192,7 @@ FIGURES: dict[str, tuple[str, Callable[[Evaluation], bytes]]] = {
 
 def _examples(evaluation: Evaluation, count: int) -> list[int]:
     places = np.flatnonzero(evaluation.scope.aligned)
-    return [int(places[at]) for at in evenly_chosen(count, len(places))]
+    return places[at_most(count, len(places))].tolist()
 
 
 def _name(evaluation: Evaluation, index: int) -> str:

@@ -13,7 +13,6 @@ from torch import Tensor
 from geocaps.apps.clouds import normalization
 from geocaps.data import PointDataset
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers, stray_points, visible_from
-from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 
@@ -142,11 +141,6 @@ class Pairs:
 
     def _stream(self, index: int, purpose: int) -> torch.Generator:
         return random_stream(self.seed, zlib.crc32(self.dataset.object_ids[index].encode()), purpose)
-
-
-def evenly_chosen(count: int, available: int) -> list[int]:
-    """At most ``count`` indices, evenly spread."""
-    return evenly(min(count, available), available).tolist()
 
 
 def _turned(pose: Pose, points: Float64[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geocaps.atomic import written_whole
-from geocaps.errors import InvalidInputError, UsageError
+from geocaps.atomic import make_folder
 from geocaps.evaluation.baselines import BASELINES
 from geocaps.evaluation.figures import FIGURES
 from geocaps.evaluation.metrics import RIGHT_DEGREES, SURE
 from geocaps.evaluation.protocols import MODEL
 from geocaps.evaluation.run import Evaluation
+from geocaps.io.save import write_whole
 
 _NOTHING = "–"
 _COLUMNS = {
@@ -263,23 +263,10 @@ def _one_cloud_table(result: Mapping[str, Any]) -> Table:
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_folder(folder: Path) -> None:
-    """Made before the work, so that hours of it do not end without a place to write to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
-
-
 def write_file(folder: Path, name: str, content: bytes) -> Path:
-    """Written beside first, then moved into place: an old result stays whole until the new one is."""
-    path = folder / name
-    try:
-        with written_whole(path) as beside:
-            beside.write_bytes(content)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
-    return path
+    """A result in its folder; an old one stays until the new one is complete."""
+    write_whole(folder / name, content)
+    return folder / name
 
 
 def write_json(folder: Path, name: str, result: Mapping[str, Any]) -> Path:

@@ -29,7 +29,7 @@ from geocaps.evaluation.metrics import (
     partition_agreement,
     spread_degrees,
 )
-from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs, evenly_chosen
+from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs
 from geocaps.evaluation.protocols import (
     BOTH,
     MODEL,
@@ -42,6 +42,7 @@ from geocaps.evaluation.protocols import (
     measure_rows,
     views_of,
 )
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import stack
 from geocaps.model.checkpoint import SHIPPED
 from geocaps.model.losses import chamfer
@@ -257,7 +258,7 @@ def completion(model: Model, views: Views) -> Summary:
 def _stability(model: Model, pairs: Pairs, aligned: Bool[np.ndarray, "n"]) -> Summary:
     """RMS angle (degrees) of an object's canonical rotation over ten rotated resamplings of it, per object."""
     places = np.flatnonzero(aligned)
-    chosen = [int(places[at]) for at in evenly_chosen(MOST_OBJECTS, len(places))]
+    chosen = places[at_most(MOST_OBJECTS, len(places))].tolist()
     clouds, poses = zip(*chain.from_iterable(pairs.more(index, STABILITY_CLOUDS) for index in chosen), strict=True)
     own = stack(poses).inverse() @ encode_all(model, clouds).pose
     spreads = [spread_degrees(own[at : at + STABILITY_CLOUDS]) for at in range(0, len(clouds), STABILITY_CLOUDS)]
@@ -299,7 +300,7 @@ def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: View
     number by number as well: ``canonical_same``. Stray points, which have no part, are left out. Second clouds are
     encoded here only if they were not under the protocol ``resampled``.
     """
-    chosen = evenly_chosen(MOST_OBJECTS, len(pairs))
+    chosen = at_most(MOST_OBJECTS, len(pairs)).tolist()
     if resampled is not None and resampled.second is not None:
         made, others = [resampled.pairs[index] for index in chosen], [resampled.second.encodings[i] for i in chosen]
     else:
@@ -319,7 +320,7 @@ def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: View
 
 def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | None:
     """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
-    places = evenly_chosen(MOST_OBJECTS, len(dataset))
+    places = at_most(MOST_OBJECTS, len(dataset)).tolist()
     truths = {index: own.numpy() for index in places if (own := dataset.part_labels(index)) is not None}
     if not truths:
         return None

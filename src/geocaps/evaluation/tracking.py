@@ -75,8 +75,7 @@ def symmetries(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "s 3 3
 
 
 def _about(axis: Float64[np.ndarray, "3"], degrees: np.ndarray) -> Float64[np.ndarray, "k 3 3"]:
-    half = np.radians(degrees)[:, None] / 2
-    return Similarity.from_wxyz(np.concatenate([np.cos(half), np.sin(half) * axis], axis=1), np.zeros(3)).rotation
+    return Similarity.from_rotvec(np.radians(degrees)[:, None] * axis).rotation
 
 
 def measured(sequence: Sequence, found: Similarity, same: Float64[np.ndarray, "s 3 3"]) -> Run:

@@ -69,7 +69,7 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
 
 def thinned(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "k"]:
     """The indices of at most ``count`` points, spread evenly over :func:`canonical_order`, in that order."""
-    return canonical_order(points)[evenly(min(count, len(points)), len(points))]
+    return canonical_order(points)[at_most(count, len(points))]
 
 
 def not_stray(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
@@ -129,6 +129,11 @@ def voxel_means(points: Float[np.ndarray, "n 3"], count: int, size: float = 0.0)
 def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
     """``count`` indices spread evenly over ``available`` ones."""
     return (np.arange(count) * available) // max(count, 1)
+
+
+def at_most(most: int, available: int) -> Int[np.ndarray, "k"]:
+    """Indices of some of ``available`` things, evenly spread: all of them where there are not more than ``most``."""
+    return evenly(min(most, available), available)
 
 
 # ── the cloud's own frame ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.geometry.similarity import quaternion_candidates, rotation_entries
+
 _EPSILON = 1e-12
 
 
@@ -80,22 +82,10 @@ class Pose(Batch):
     @classmethod
     def from_rotation(cls, rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*batch 3"]) -> Pose:
         """Shepperd's method: of four equivalent quaternions, the one that divides by the largest component."""
-        m = rotation
-        trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
-        d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-        a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-        d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-        candidates = torch.stack(
-            [
-                torch.stack([1 + trace, a, b, c], -1),
-                torch.stack([a, 1 + 2 * d0 - trace, d, e], -1),
-                torch.stack([b, d, 1 + 2 * d1 - trace, f], -1),
-                torch.stack([c, e, f, 1 + 2 * d2 - trace], -1),
-            ],
-            dim=-2,
-        )
-        largest = torch.stack([trace, d0, d1, d2], -1).argmax(-1)
-        chosen = torch.gather(candidates, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
+        candidates, sizes = quaternion_candidates(rotation)
+        stacked = torch.stack([torch.stack(one, -1) for one in candidates], dim=-2)
+        largest = torch.stack(sizes, -1).argmax(-1)
+        chosen = torch.gather(stacked, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
         return cls(translation, normalize_quaternion(chosen))
 
     @classmethod
@@ -163,13 +153,7 @@ class Pose(Batch):
     # ── views of the value ────────────────────────────────────────────────────────────────────────────────────────
 
     def rotation_matrix(self) -> Float[Tensor, "*batch 3 3"]:
-        w, x, y, z = self.wxyz.unbind(-1)
-        rows = [
-            1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-            2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-        ]  # fmt: skip
-        return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+        return torch.stack(rotation_entries(*self.wxyz.unbind(-1)), dim=-1).unflatten(-1, (3, 3))
 
     def matrix(self) -> Float[Tensor, "*batch 4 4"]:
         top = torch.cat([self.rotation_matrix(), self.translation[..., None]], dim=-1)

@@ -97,12 +97,15 @@ class Similarity:
             raise InvalidInputError("a quaternion must be finite and not zero")
         raw = raw / largest
         w, x, y, z = np.moveaxis(raw / np.linalg.norm(raw, axis=-1, keepdims=True), -1, 0)
-        rows = [
-            1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-            2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-        ]  # fmt: skip
-        return cls(np.stack(rows, axis=-1).reshape(*w.shape, 3, 3), translation, scale)
+        return cls(np.stack(rotation_entries(w, x, y, z), axis=-1).reshape(*w.shape, 3, 3), translation, scale)
+
+    @classmethod
+    def from_rotvec(cls, vector: ArrayLike, translation: ArrayLike = (0, 0, 0)) -> Similarity:
+        """From rotation vectors ``[*batch, 3]``: each is the axis times the angle in radians."""
+        exact = np.asarray(vector, dtype=np.float64)
+        angle = np.linalg.norm(exact, axis=-1, keepdims=True)
+        half = np.sinc(angle / (2 * np.pi)) / 2 * exact
+        return cls.from_wxyz(np.concatenate([np.cos(angle / 2), half], axis=-1), translation)
 
     # ── the group ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,24 +163,19 @@ class Similarity:
     @property
     def wxyz(self) -> Float64[np.ndarray, "*batch 4"]:
         """The rotation as a unit quaternion with w ≥ 0; of Shepperd's four formulas the best conditioned."""
-        m = self.rotation
-        d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-        trace = d0 + d1 + d2
-        a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-        d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-        candidates = np.stack(
-            [
-                np.stack([1 + trace, a, b, c], -1),
-                np.stack([a, 1 + 2 * d0 - trace, d, e], -1),
-                np.stack([b, d, 1 + 2 * d1 - trace, f], -1),
-                np.stack([c, e, f, 1 + 2 * d2 - trace], -1),
-            ],
-            axis=-2,
-        )
-        largest = np.stack([trace, d0, d1, d2], -1).argmax(-1)
-        chosen = np.take_along_axis(candidates, largest[..., None, None], axis=-2)[..., 0, :]
+        candidates, sizes = quaternion_candidates(self.rotation)
+        stacked = np.stack([np.stack(one, -1) for one in candidates], axis=-2)
+        largest = np.stack(sizes, -1).argmax(-1)
+        chosen = np.take_along_axis(stacked, largest[..., None, None], axis=-2)[..., 0, :]
         chosen = chosen / np.linalg.norm(chosen, axis=-1, keepdims=True)
         return np.where(chosen[..., :1] < 0, -chosen, chosen)
+
+    @property
+    def rotvec(self) -> Float64[np.ndarray, "*batch 3"]:
+        """The rotation as a vector, the axis times the angle: the inverse of :meth:`from_rotvec`."""
+        wxyz = self.wxyz
+        sine = np.linalg.norm(wxyz[..., 1:], axis=-1, keepdims=True)
+        return 2 * np.arctan2(sine, wxyz[..., :1]) / np.maximum(sine, 1e-12) * wxyz[..., 1:]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -223,6 +221,36 @@ def concatenate(batches: Sequence[Similarity]) -> Similarity:
         np.concatenate([one.translation for one in batches]),
         np.concatenate([one.scale for one in batches]),
     )
+
+
+# ── quaternions and rotation matrices, for numpy's arrays and torch's tensors ─────────────────────────────────────────
+
+
+def rotation_entries(w: Any, x: Any, y: Any, z: Any) -> list[Any]:
+    """The nine entries, by rows, of the rotation matrices of unit quaternions."""
+    return [
+        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
+        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
+        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
+    ]  # fmt: skip
+
+
+def quaternion_candidates(m: Any) -> tuple[list[list[Any]], list[Any]]:
+    """Shepperd's method for rotations ``[*batch, 3, 3]``: four equivalent quaternions, each of its own length.
+
+    Beside them how large the component is that each would be divided by: the largest one loses no digits.
+    """
+    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    trace = d0 + d1 + d2
+    a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+    d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
+    candidates = [
+        [1 + trace, a, b, c],
+        [a, 1 + 2 * d0 - trace, d, e],
+        [b, d, 1 + 2 * d1 - trace, f],
+        [c, e, f, 1 + 2 * d2 - trace],
+    ]
+    return candidates, [trace, d0, d1, d2]
 
 
 def _points(points: ArrayLike) -> np.ndarray:

@@ -65,7 +65,7 @@ def save_points(
         columns["confidence"] = _check_confidence(confidence, len(array))
     if labels is not None:
         columns["label"] = _check_labels(labels, len(array))
-    with _writing(path) as file:
+    with writing(path) as file:
         _WRITERS[path.suffix.lower()](file, columns)
 
 
@@ -110,18 +110,18 @@ def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
     check_target(path, MESH_SUFFIXES)
     if not meshes:
         raise InvalidInputError(f"cannot write {path}: there is no mesh to write")
-    with _writing(path) as file:
+    with writing(path) as file:
         _MESH_WRITERS[path.suffix.lower()](file, meshes)
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write these bytes as a file, all of them or none."""
-    with _writing(path) as file:
+    with writing(path) as file:
         file.write(content)
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
+def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its place once it is complete."""
     try:
         with written_whole(path) as beside, beside.open("wb") as file:
@@ -131,9 +131,18 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_target(
-    path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = (), replaces: bool = True
+    path: Path | None,
+    suffixes: Collection[str],
+    *,
+    inputs: Iterable[str | os.PathLike[str]] = (),
+    replaces: bool = True,
 ) -> None:
-    """Refuse a name that cannot be written, or that is one of the inputs; call it before any long work."""
+    """Refuse a name that cannot be written, or that is one of the inputs; call it before any long work.
+
+    None stands for an output that was not asked for.
+    """
+    if path is None:
+        return
     if path.suffix.lower() not in suffixes:
         raise UsageError(f"cannot write {path}: the name must end in {' or '.join(sorted(suffixes))}")
     if not path.parent.is_dir():

@@ -22,7 +22,7 @@ from geocaps.model.checkpoint import save_checkpoint
 from geocaps.training.batches import Batches, fitted_batches, open_data, pieces_of, random_stream
 from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
-from geocaps.training.monitor import Monitor, RunMonitor, Silence
+from geocaps.training.monitor import Monitor, RunMonitor
 from geocaps.training.run import Kept, RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
 from geocaps.training.stage import Prepared, Stage, joined, pictured, stage_of
 from geocaps.training.validation import Validation
@@ -82,7 +82,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
         state, kept = RunState(config.stages[0]), None
     clock -= state.elapsed
     model.to(world.device).train()
-    monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
+    monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Monitor()
     stack.enter_context(closing(monitor))
     stop = stack.enter_context(StopSignal())
     held = len(validation.first)

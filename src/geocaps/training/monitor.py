@@ -6,7 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jaxtyping import Float
 from rich.console import Console
@@ -19,8 +19,8 @@ from geocaps.errors import CheckpointError, install_hint
 _LINE_EVERY = 20.0
 
 
-class Monitor(Protocol):
-    """The writer's monitor; every other process has a :class:`Silence`."""
+class Monitor:
+    """Says nothing and writes nothing: for every process but the one that writes."""
 
     def say(self, sentence: str) -> None: ...
     def begin(self, stage: str, step: int, steps: int | None) -> None: ...
@@ -29,17 +29,7 @@ class Monitor(Protocol):
     def close(self) -> None: ...
 
 
-class Silence:
-    """Says nothing and writes nothing."""
-
-    def say(self, sentence: str) -> None: ...
-    def begin(self, stage: str, step: int, steps: int | None) -> None: ...
-    def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
-    def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
-    def close(self) -> None: ...
-
-
-class RunMonitor:
+class RunMonitor(Monitor):
     """Writes into the run's folder and to standard error."""
 
     def __init__(self, out: Path, tensorboard: bool, console: Console | None = None) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from geocaps.atomic import make_folder
 from geocaps.data import PointDataset
-from geocaps.errors import CheckpointError, ConfigError, UsageError
+from geocaps.errors import CheckpointError, ConfigError
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, untrained
 from geocaps.model.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
 from geocaps.training.config import TrainConfig, differences
@@ -131,12 +132,7 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
                     "trained with, or leave out --init-object"
                 )
             model.object.load_state_dict(first.object.state_dict())
-    try:
-        Path(config.out).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {config.out}: {error.strerror or error}; choose another one"
-        ) from error
+    make_folder(Path(config.out))
     return model
 
 

@@ -19,7 +19,7 @@ from geocaps.apps.clouds import as_cloud
 from geocaps.apps.rendering import surface
 from geocaps.data import PointDataset
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError, NotFiniteError
-from geocaps.geometry.sampling import evenly, thinned
+from geocaps.geometry.sampling import at_most, thinned
 from geocaps.io import SUFFIXES, load_points
 
 MAX_UPLOAD_BYTES = 32 * 1024**2
@@ -71,7 +71,7 @@ def shown_cloud(name: str, points: np.ndarray, minimum: int) -> ShownCloud:
     if total <= SHOWN_POINTS:
         return ShownCloud(name, checked, total)
     shown = checked[np.sort(thinned(checked, SHOWN_POINTS))]
-    return ShownCloud(name, shown, total, dense=checked[evenly(min(total, SCAN_POINTS), total)])
+    return ShownCloud(name, shown, total, dense=checked[at_most(SCAN_POINTS, total)])
 
 
 def file_cloud(path: str | os.PathLike[str], minimum: int, *, drop_invalid: bool = False) -> ShownCloud:

@@ -16,7 +16,7 @@ from geocaps.apps.drawing import label_colors, part_colors
 from geocaps.apps.scene import ParsedScene, SceneObject, parse_scene
 from geocaps.data.scenes import scene
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import FOUND
@@ -70,7 +70,7 @@ class SeenScene:
     @cached_property
     def drawn(self) -> Int[np.ndarray, "k"]:
         """Which points of the scan are drawn."""
-        return evenly(min(_SHOWN, len(self.cloud.scan)), len(self.cloud.scan))
+        return at_most(_SHOWN, len(self.cloud.scan))
 
     def placed(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
         """Points of the scan on the page, about its middle."""

@@ -132,20 +132,7 @@ class Picture:
 
     def canonical(self) -> Picture:
         """The same object in its canonical frame."""
-        frame = self.object_pose
-
-        def observed(points: np.ndarray) -> np.ndarray:
-            return frame.observe(torch.from_numpy(points).to(frame.wxyz)).numpy()
-
-        return replace(
-            self,
-            points=observed(self.points),
-            normals=self.normals @ frame.rotation_matrix().numpy(),
-            part_poses=self.part_poses.relative_to(frame),
-            object_pose=frame.relative_to(frame),
-            surfaces=observed(self.surfaces),
-            object_surfaces=observed(self.object_surfaces),
-        )
+        return self.turned(self.object_pose.inverse())
 
     def turned(self, turn: Pose) -> Picture:
         """All of it moved by one pose."""

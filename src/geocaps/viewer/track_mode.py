@@ -22,7 +22,7 @@ from geocaps.apps.track.files import Frames, record
 from geocaps.apps.track.picture import FROM_SENSOR
 from geocaps.data.sequences import sequence
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity
 from geocaps.viewer.mode import BOX, Mode, table, trouble
 
@@ -92,7 +92,7 @@ class Followed:
             points = as_cloud(self.sequence.frames[number], 0, "frame", drop_invalid=True).points
         except GeocapsError:  # said when it was tracked, in ``reason``
             return np.empty((0, 3))
-        return points[evenly(min(len(points), _FRAME_POINTS), len(points))].astype(np.float64)
+        return points[at_most(_FRAME_POINTS, len(points))].astype(np.float64)
 
     def colors(self, number: int) -> Float64[np.ndarray, "m 3"]:
         """Of the object: parts that are seen in their colours, hidden ones grey."""

@@ -15,11 +15,11 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.encode import Model, load
-from geocaps.apps.track.fit import Explained, View, explain, led, seen_points, turn_vector, turned
+from geocaps.apps.track.fit import Explained, View, explain, led, seen_points
 from geocaps.apps.track.recognise import recognised
 from geocaps.apps.track.reference import Reference, parsed
 from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity, concatenate, stack
 
 MINIMUM_POINTS = 12
@@ -163,9 +163,9 @@ class Tracker:
                 f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to see an object"
             )
         require_extent(cloud.points, cloud.name)
-        points = cloud.points[evenly(min(len(cloud.points), _POINTS), len(cloud.points))] / self._reference.unit
+        points = cloud.points[at_most(_POINTS, len(cloud.points))] / self._reference.unit
         points = points.astype(np.float64)
-        chosen = points[evenly(min(len(points), _VOTING), len(points))]
+        chosen = points[at_most(_VOTING, len(points))]
         viewer = None if self._viewer is None else self._viewer / self._reference.unit
         return View(points, chosen, cKDTree(points), viewer)
 
@@ -228,7 +228,7 @@ class Tracker:
             replace(
                 one,
                 pose=self._predicted(one),
-                turn=turned(_DAMPING * _vector(one.turn))[0],
+                turn=Similarity.from_rotvec(_DAMPING * Similarity(one.turn).rotvec).rotation,
                 shift=_DAMPING * one.shift,
             )
             for one in self._tracks
@@ -291,15 +291,11 @@ def _still(pose: Similarity) -> _Track:
     return _Track(pose, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
 
 
-def _vector(turn: Float64[np.ndarray, "3 3"]) -> Float64[np.ndarray, "1 3"]:
-    return turn_vector(turn[None])
-
-
 def _moved_on(track: _Track, pose: Similarity, said: Explained, index: int) -> _Track:
     """The track at its new pose; its motion is mostly the newest."""
     cost, on, seen = (float(of[index]) for of in (said.cost, said.frame, said.expected))
-    newest = pose.rotation @ track.pose.rotation.T
-    turn = turned(_STEADY * _vector(newest) + (1 - _STEADY) * _vector(track.turn))[0]
+    newest = Similarity(pose.rotation @ track.pose.rotation.T).rotvec
+    turn = Similarity.from_rotvec(_STEADY * newest + (1 - _STEADY) * Similarity(track.turn).rotvec).rotation
     shift = _STEADY * (pose.translation - track.pose.translation) + (1 - _STEADY) * track.shift
     return _Track(pose, turn, shift, _MEMORY * track.cost + (1 - _MEMORY) * cost, on, seen)
 

@@ -159,24 +159,9 @@ def _moved(
         system += _POINT_SHARE * (rows * say[..., None]).swapaxes(1, 2) @ rows
     left, right = system[:, :6, :6] + 1e-6 * np.eye(6), system[:, :6, 6]
     if prior is not None:
-        turn = turn_vector(poses.rotation.swapaxes(1, 2) @ prior.rotation)
+        turn = Similarity(poses.rotation.swapaxes(1, 2) @ prior.rotation).rotvec
         shift = np.einsum("hji,hj->hi", poses.rotation, prior.translation - poses.translation)
         left = left + _PRIOR * np.eye(6)
         right = right + _PRIOR * np.concatenate([turn, shift], axis=1)
     change = np.linalg.solve(left, right[..., None])[..., 0]
-    return poses @ Similarity(turned(change[:, :3]), change[:, 3:])
-
-
-def turned(vector: Float64[np.ndarray, "h 3"]) -> Float64[np.ndarray, "h 3 3"]:
-    """Rotations by vectors: the axis times the angle."""
-    angle = np.linalg.norm(vector, axis=-1, keepdims=True)
-    return Similarity.from_wxyz(
-        np.concatenate([np.cos(angle / 2), np.sinc(angle / (2 * np.pi)) / 2 * vector], axis=-1), np.zeros(3)
-    ).rotation
-
-
-def turn_vector(rotation: Float64[np.ndarray, "h 3 3"]) -> Float64[np.ndarray, "h 3"]:
-    """The vector of a rotation: the inverse of :func:`turned`."""
-    wxyz = Similarity(rotation).wxyz
-    sine = np.linalg.norm(wxyz[..., 1:], axis=-1, keepdims=True)
-    return 2 * np.arctan2(sine, wxyz[..., :1]) / np.maximum(sine, 1e-12) * wxyz[..., 1:]
+    return poses @ Similarity.from_rotvec(change[:, :3], change[:, 3:])

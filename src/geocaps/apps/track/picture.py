@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from geocaps.apps.drawing import STRAY_COLOR, Grid, draw_points, part_colors
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 
 MOST_DRAWN = 24
 _COLUMNS, _POINTS = 8, 700
@@ -35,7 +35,7 @@ def picture(shots: list[Shot]) -> bytes:
     grid = Grid(-(-len(shots) // columns), columns)
     for place, shot in enumerate(shots):
         colors = np.where(shot.visible[:, None], part_colors(len(shot.visible)), STRAY_COLOR)[shot.labels]
-        few = [evenly(min(len(one), _POINTS), len(one)) for one in (shot.reference, shot.frame)]
+        few = [at_most(_POINTS, len(one)) for one in (shot.reference, shot.frame)]
         panel = grid.panel(*divmod(place, columns), shot.title, "red" if shot.lost else "black")
         draw_points(panel, FROM_SENSOR * shot.reference[few[0]], colors[few[0]])
         draw_points(panel, FROM_SENSOR * shot.frame[few[1]], _FRAME_COLOR, size=0.6)
