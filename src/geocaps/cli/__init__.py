@@ -37,24 +37,28 @@ class Command:
 
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
-    "demo": Command("eval", "demo"),
+    "demo": Command("models", "demo"),
     "align": Command("poses", "align"),
     "canonical": Command("poses", "canonical"),
     "complete": Command("objects", "complete"),
     "parts": Command("objects", "parts"),
     "transfer": Command("objects", "transfer"),
-    "track": Command("track", "track"),
+    "track": Command("scenes", "track"),
     "locate": Command("scenes", "locate"),
     "scene": Command("scenes", "scene"),
     "encode": Command("objects", "encode"),
-    "info": Command("info", "info"),
+    "info": Command("data", "info"),
     "export": Command("objects", "export"),
     "view": Command("view", "view"),
-    "train": Command("train", "train"),
-    "eval": Command("eval", "evaluate"),
-    "bench": Command("eval", "bench"),
+    "train": Command("models", "train"),
+    "eval": Command("models", "evaluate"),
+    "bench": Command("models", "bench"),
     "index": {name: Command("index", name) for name in ("add", "search", "info", "remove")},
-    "data": {name: Command("data", name) for name in ("info", "pack", "download")},
+    "data": {
+        "info": Command("data", "survey"),
+        "pack": Command("data", "pack"),
+        "download": Command("data", "download"),
+    },
 }
 """Every command; a nested dictionary is a command with sub-commands."""
 

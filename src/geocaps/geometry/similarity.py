@@ -105,7 +105,8 @@ class Similarity:
         exact = np.asarray(vector, dtype=np.float64)
         angle = np.linalg.norm(exact, axis=-1, keepdims=True)
         half = np.sinc(angle / (2 * np.pi)) / 2 * exact
-        return cls.from_wxyz(np.concatenate([np.cos(angle / 2), half], axis=-1), translation)
+        wxyz = np.concatenate([np.cos(angle / 2), half], axis=-1)
+        return cls.from_wxyz(wxyz, np.asarray(translation, dtype=np.float64))
 
     # ── the group ─────────────────────────────────────────────────────────────────────────────────────────────────
 

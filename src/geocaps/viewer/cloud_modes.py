@@ -18,7 +18,7 @@ from geocaps.apps.drawing import BLUE, ORANGE, STRAY_COLOR
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import FOUND
-from geocaps.viewer.clouds import ShownCloud
+from geocaps.viewer.clouds import AS_GIVEN, ShownCloud, Stance, stances
 from geocaps.viewer.mode import (
     ABOVE,
     CANONICAL_AT,
@@ -33,7 +33,6 @@ from geocaps.viewer.mode import (
     trouble,
 )
 from geocaps.viewer.session import pose_record
-from geocaps.viewer.upright import AS_GIVEN, Stance, stances
 
 if TYPE_CHECKING:
     from geocaps.index import Hit

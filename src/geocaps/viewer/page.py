@@ -29,7 +29,7 @@ from geocaps.geometry.similarity import Similarity
 from geocaps.io import SUFFIXES, save_points
 from geocaps.io.save import check_target, write_whole
 from geocaps.viewer.cloud_modes import AlignMode, SearchMode
-from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
+from geocaps.viewer.clouds import KNOWN, ShownCloud, Stance, stances, uploaded_cloud
 from geocaps.viewer.mode import (
     BUSY,
     DROP_ZONE,
@@ -49,7 +49,6 @@ from geocaps.viewer.paint_mode import PaintMode
 from geocaps.viewer.scene_mode import SceneMode
 from geocaps.viewer.session import ObjectSession, pose_record
 from geocaps.viewer.track_mode import TrackMode
-from geocaps.viewer.upright import KNOWN, Stance, stances
 
 if TYPE_CHECKING:
     from viser import ClientHandle

@@ -17,10 +17,9 @@ from geocaps.apps.encoding import Encoding
 from geocaps.apps.transfer import Reference, Transferred, labelled_by
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
-from geocaps.viewer.clouds import ShownCloud, embedded_names
+from geocaps.viewer.clouds import ShownCloud, Stance, embedded_names, stances
 from geocaps.viewer.mode import ABOVE, Mode, file_of, in_a_row, short, table
 from geocaps.viewer.session import under_ray
-from geocaps.viewer.upright import Stance, stances
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page

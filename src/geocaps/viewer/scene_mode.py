@@ -20,10 +20,9 @@ from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import FOUND
-from geocaps.viewer.clouds import ShownCloud, shown_cloud
+from geocaps.viewer.clouds import AS_GIVEN, UP, ShownCloud, Stance, shown_cloud, standing_along
 from geocaps.viewer.mode import Mode, file_of, matrix, table
 from geocaps.viewer.session import pose_record, under_ray
-from geocaps.viewer.upright import AS_GIVEN, UP, Stance, standing_along
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page

@@ -25,8 +25,7 @@ from geocaps.model.look import Viewpoints
 from geocaps.model.object import LEADING, START_WIDTH, merged
 from geocaps.model.object_paper import PaperObject, random_starts
 from geocaps.model.parts import PointsToParts, route
-from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.upright import stances
+from geocaps.viewer.clouds import ShownCloud, stances
 
 Angles = tuple[float, float, float]
 """Degrees about x, then y, then z (fixed axes)."""

@@ -18,8 +18,7 @@ from geocaps.apps.clouds import as_cloud
 from geocaps.apps.drawing import STRAY_COLOR, part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.track import Tracked, Tracker
-from geocaps.apps.track.files import Frames, record
-from geocaps.apps.track.picture import FROM_SENSOR
+from geocaps.apps.track.files import FROM_SENSOR, Frames, record
 from geocaps.data.sequences import sequence
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
 from geocaps.geometry.sampling import at_most

@@ -15,8 +15,7 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.encode import Model, load
-from geocaps.apps.track.fit import Explained, View, explain, led, seen_points
-from geocaps.apps.track.recognise import recognised
+from geocaps.apps.track.fit import Explained, View, explain, led, recognised, seen_points
 from geocaps.apps.track.reference import Reference, parsed
 from geocaps.errors import GeocapsError, InvalidInputError
 from geocaps.geometry.sampling import at_most

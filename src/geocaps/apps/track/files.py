@@ -1,4 +1,4 @@
-"""Frames from files, and poses written line by line: what is written stays, whatever happens to the process."""
+"""Frames read from files, poses written as they are found, and a picture of a tracked sequence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int
 
+from geocaps.apps.drawing import STRAY_COLOR, Grid, draw_points, part_colors
 from geocaps.errors import FileFormatError, InvalidInputError
+from geocaps.geometry.sampling import at_most
 from geocaps.io import is_supported
 from geocaps.io.tables import read_arrays
 
@@ -74,7 +78,10 @@ def _array(path: Path) -> np.ndarray:
 
 
 class Poses:
-    """A file of poses that grows by a line for each frame: JSON lines, CSV, or TUM's text, which has no lost frames."""
+    """A file of poses that grows by a line for each frame, and keeps them whatever happens to the process.
+
+    JSON lines, CSV, or TUM's text, which has no lost frames.
+    """
 
     def __init__(self, file: TextIO, suffix: str) -> None:
         self._file, self._suffix = file, suffix
@@ -124,3 +131,41 @@ def record(found: Tracked, name: str) -> dict[str, Any]:
         "lost": found.lost,
         "reason": found.reason,
     }
+
+
+# ── a picture of some frames ──────────────────────────────────────────────────────────────────────────────────────────
+
+MOST_DRAWN = 24
+_COLUMNS, _POINTS = 8, 700
+_FRAME_COLOR = (0.1, 0.1, 0.1)
+FROM_SENSOR = np.array([-1, 1, -1])
+"""Half a turn about the vertical: a sensor looks along its z axis, pictures are seen against it."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One frame as it is drawn: its points, and the reference in it."""
+
+    title: str
+    lost: bool
+    frame: Float64[np.ndarray, "n 3"]
+    reference: Float64[np.ndarray, "m 3"]
+    labels: Int[np.ndarray, "m"]
+    visible: Bool[np.ndarray, "j"]
+
+
+def picture(shots: list[Shot]) -> bytes:
+    """Frames in black; parts that are seen in colours, hidden ones grey; as the viewer sees it, from the origin."""
+    columns = min(_COLUMNS, len(shots))
+    grid = Grid(-(-len(shots) // columns), columns)
+    for place, shot in enumerate(shots):
+        colors = np.where(shot.visible[:, None], part_colors(len(shot.visible)), STRAY_COLOR)[shot.labels]
+        few = [at_most(_POINTS, len(one)) for one in (shot.reference, shot.frame)]
+        panel = grid.panel(*divmod(place, columns), shot.title, "red" if shot.lost else "black")
+        draw_points(panel, FROM_SENSOR * shot.reference[few[0]], colors[few[0]])
+        draw_points(panel, FROM_SENSOR * shot.frame[few[1]], _FRAME_COLOR, size=0.6)
+    grid.caption(
+        "The reference where it was found, each visible part in its colour, on the points of the frame.",
+        {"points of the frame": _FRAME_COLOR, "hidden parts": STRAY_COLOR},
+    )
+    return grid.png()
