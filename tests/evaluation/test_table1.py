@@ -141,7 +141,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
     assert sum("a finished run" in sentence for sentence in said) == 5
-    assert sum("measured before" in sentence for sentence in said) == 5
+    assert sum("evaluated before" in sentence for sentence in said) == 5
     assert not any("training" in sentence or "measuring" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
         letter: _still(row) for letter, row in rows.items()

@@ -1,4 +1,4 @@
-"""``geocaps info`` and ``geocaps data``: what is installed, what files hold; data sets packed and downloaded."""
+"""``geocaps info`` and ``geocaps data``: versions, weights and files; data sets surveyed, packed and downloaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def info(
     *,
     json: Json = False,
 ) -> None:
-    """Show versions, extras and the shipped weights; or what a checkpoint folder or a file of points holds.
+    """Show versions, extras and the shipped weights, or the contents of a checkpoint folder or a file of points.
 
     Weights: size, checksum, the first lines of their card, configuration. A file: format, points, faces, bounds, units,
     duplicated, stray and invalid points.
@@ -41,7 +41,7 @@ def info(
     """
     if os.path.isdir(what) and not os.path.exists(os.path.join(what, "config.json")):
         raise CheckpointError(
-            f"{what} is no checkpoint: it has no config.json; for a folder of clouds call  geocaps data info {what}"
+            f"{what} is not a checkpoint: it has no config.json; for a folder of clouds use  geocaps data info {what}"
         )
     here, lines = _environment()
     if what and not os.path.isdir(what):
@@ -53,7 +53,7 @@ def info(
 
 
 def _environment() -> tuple[dict[str, Any], list[str]]:
-    """Versions and extras, as a record and as lines; torch itself is not imported for it."""
+    """Versions and extras, as a record and as lines, without importing torch."""
     import platform
     import re
     from importlib import metadata
@@ -92,7 +92,7 @@ def _environment() -> tuple[dict[str, Any], list[str]]:
 
 
 def _weights(folder: str | None) -> tuple[dict[str, Any], list[str]]:
-    """A checkpoint folder (without one, the shipped weights), as a record and as lines."""
+    """A checkpoint folder, or the shipped weights, as a record and as lines."""
     from geocaps.model.checkpoint import CARD, WEIGHTS, count_weights, find_checkpoint, find_weights, read_config
 
     place = find_checkpoint(folder)
@@ -125,7 +125,7 @@ def _weights(folder: str | None) -> tuple[dict[str, Any], list[str]]:
 
 
 def about_file(name: str) -> FileReport:
-    """What a file holds, read whole: a cloud, a mesh, or a data set, with which single clouds share some suffixes."""
+    """A report on a whole file: a cloud, a mesh, or a data set, which may have the same suffix as a single cloud."""
     from geocaps.io import describe, limits, report_of
 
     path, not_a_set = Path(name), ""
@@ -136,7 +136,7 @@ def about_file(name: str) -> FileReport:
             whole = data.load(path)
             return report_of(path, limits.cloud(whole.points(0).numpy()), data_set_of=len(whole))
         except (DatasetError, IndexError) as error:
-            # Bytes that do not open at all are said once, by the reader below.
+            # A file that cannot be opened at all is reported once, by the reader below.
             not_a_set = f" (nor is it a data set: {error})" if error.__cause__ is None else ""
     try:
         return describe(path)
@@ -145,7 +145,7 @@ def about_file(name: str) -> FileReport:
 
 
 def file_lines(file: FileReport) -> list[str]:
-    """The content of a file, for people."""
+    """The report as lines of text."""
     from geocaps.io import STRAY_RULE
 
     def corner(values: list[float]) -> str:
@@ -159,8 +159,8 @@ def file_lines(file: FileReport) -> list[str]:
             f"bounds       {corner(file.lowest)} to {corner(file.highest)}{of_first}",
             f"extent       {' x '.join(f'{length:.6g}' for length in file.extent)}",
         ]
-    # Triangles of an STL file share no corners, so that its vertices are there many times.
-    every = " (STL stores the corners of each face anew)" if file.format == "STL" and file.duplicates else ""
+    # The triangles of an STL file share no corners, so each vertex is stored several times.
+    every = " (STL stores the corners of every face separately)" if file.format == "STL" and file.duplicates else ""
     return [
         f"file         {file.path}",
         f"format       {file.format}, a {file.kind}, {file.bytes:,} bytes",
@@ -179,10 +179,10 @@ def file_lines(file: FileReport) -> list[str]:
 
 
 def survey(source: Positional[str], /, *, split: Text = None, json: Json = False) -> None:
-    """Show what a data set holds and what is wrong with it, or what a single cloud or mesh holds.
+    """Show the contents of a data set and any problems with it, or the contents of a single cloud or mesh.
 
     Counts per class, points per object, extents, and problems: points that are not finite, empty or constant clouds,
-    duplicated objects, labels out of range, files that cannot be read. Every object is read once. Of a single file:
+    duplicated objects, labels out of range, files that cannot be read. Every object is read once. For a single file:
     points, faces, extents, units if known, duplicated, invalid and stray points.
 
     Example:  geocaps data info my_meshes/     or     geocaps data info furniture --json
@@ -195,7 +195,7 @@ def survey(source: Positional[str], /, *, split: Text = None, json: Json = False
         single = about_file(source)
         if single.kind != "data set":
             if split is not None:
-                raise UsageError(f"--split is for data sets, and {source} is a single {single.kind}")
+                raise UsageError(f"--split is for data sets, but {source} is a single {single.kind}")
             output.show(json, {"file": single}, file_lines(single))
             return
     from geocaps.data import survey as survey_of
@@ -223,25 +223,25 @@ def pack(
 ) -> None:
     """Sample a folder of meshes or clouds into one .npz data set.
 
-    A sub-folder is a class; folders named train, val or test are splits. Objects are centred and scaled to the unit
-    sphere. Re-run a stopped command to resume it. Files that cannot be read are listed and skipped.
+    Subfolders are classes, except those named train, val or test, which are splits. Objects are centred and scaled to
+    the unit sphere. Re-run a stopped command to resume it. Files that cannot be read are reported and skipped.
 
     Example:  geocaps data pack my_meshes/ --out my_set.npz --points 4096
 
     Args:
-        folder: The folder of the files.
-        file: The .npz to write, in place of --out.
-        out: The .npz to write.
+        folder: Folder with the files.
+        file: Output file, instead of --out.
+        out: Output file: .npz.
         points: Points per object. Twice the number that training uses gives two independent samplings.
-        seed: Seed of the sampling: another one gives other points.
-        workers: Number of processes (default: as many as there are processors).
-        overwrite: Replace the output, and drop unfinished work of another run.
+        seed: Seed of the sampling.
+        workers: Number of processes (default: one per processor).
+        overwrite: Replace an existing output file, and discard the unfinished work of another run.
     """
     from geocaps.data.folder import pack as run
 
     target = file if out is None else out
     if target is None or (out is not None and file is not None):
-        raise UsageError("name one .npz to write: --out FILE")
+        raise UsageError("name one output file: --out FILE.npz")
     with output.progress_bar() as advance:
         report = run(
             folder,
@@ -253,7 +253,7 @@ def pack(
             overwrite=overwrite,
             on_file=advance,
         )
-    again = f", {report.resumed} files were done by an earlier run" if report.resumed else ""
+    again = f", {report.resumed} of them from an earlier run" if report.resumed else ""
     lines = [f"{report.output}: {report.objects} objects of {report.points} points{again}"]
     output.show(json, report, [*lines, *(f"skipped {one.name}: {one.reason}" for one in report.skipped)])
 
@@ -267,25 +267,25 @@ def download(
     sha256: Text = None,
     json: Json = False,
 ) -> None:
-    """Download a public data set, or say how to get it; without a name, list the known ones.
+    """Download a public data set, or explain how to get it; without a name, list the known ones.
 
-    Re-run an interrupted download to resume it. The file is checked against its known checksum; without one, its
-    SHA-256 is printed and kept beside it, and a later download must match.
+    Re-run an interrupted download to resume it. The file is checked against its known checksum; if none is known, its
+    SHA-256 is printed and stored beside it, and later downloads are checked against that.
 
     Example:  geocaps data download modelnet40 --out data
 
     Args:
         name: modelnet40, shapenet_core55, shapenet_v2, shapenet_part, or any name with --url.
-        out: The folder to download into.
-        url: Another address of the file (a mirror).
-        sha256: The checksum that the file must have.
+        out: Folder to download into.
+        url: Another address of the file, such as a mirror.
+        sha256: Checksum that the file must have.
     """
     from geocaps.data.download import download as run
     from geocaps.data.download import sources
 
     known = sources()
     if not name and (url is not None or sha256 is not None):
-        raise UsageError("--url and --sha256 need a name for the data set: give it one, which becomes its folder")
+        raise UsageError("--url and --sha256 need a name for the data set, which is also the name of its folder")
     if not name:
         lines = [
             f"{title}: {source.title}\n"
@@ -300,7 +300,7 @@ def download(
     if source is not None and source.url is None and url is None:
         if json:
             output.print_json({"status": "by hand", **asdict(source)})
-        raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
+        raise DatasetError(f"{name} cannot be downloaded automatically: {source.how}")
     if source is not None:
         output.tell(source.title, f"Licence: {source.licence}. See {source.page}")
     with output.progress_bar(is_bytes=True) as advance:
@@ -309,7 +309,7 @@ def download(
     lines = [
         f"{status}: {got.path}",
         f"sha256 {got.sha256}",
-        f"checked against {got.checked_against or 'nothing: no checksum is known; this one is kept for next time'}",
+        f"checked against {got.checked_against or 'nothing: no checksum is known; this one is stored for next time'}",
     ]
     output.show(json, {"status": status, **asdict(got)}, lines)
 

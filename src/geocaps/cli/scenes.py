@@ -27,19 +27,19 @@ def locate(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find every instance of a known object in a cluttered scan, or say that there is none.
+    """Find every instance of a known object in a cluttered scan, or report that there is none.
 
-    Prints T_scan_model (x_scan = R x_model + t) of each, the confidence, and how much of what should be seen of the
-    object is seen.
+    Prints T_scan_model (x_scan = R x_model + t) of each instance, the confidence, and how much of the surface that
+    should be visible is there.
 
     Example: geocaps locate part.obj bin.pcd --out finds.json
 
     Args:
         model: The object: a mesh or a cloud of its whole surface, in the units of the scan.
-        scan: The scan to look in.
-        out: Where to write the finds: .json, or the instances in their poses as PLY, OBJ, STL or GLB (a mesh stays a
-            mesh), XYZ, NPY, NPZ or PCD.
-        viewer: Where the sensor stood, in the coordinates of the scan (default: the origin, if the scan can have been
+        scan: The scan to search.
+        out: Output file: .json, or the instances in their poses as PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ,
+            NPY, NPZ or PCD.
+        viewer: Position of the sensor, in the coordinates of the scan (default: the origin, if the scan may have been
             taken from there).
     """
     from geocaps.apps.clouds import as_cloud
@@ -65,8 +65,8 @@ def locate(
     lines = [f"{len(finds)} found" if finds else "none found"]
     for number, one in enumerate(finds):
         lines += [
-            f"find {number}       confidence {one.confidence:.2f}, {one.explained:.0%} of what should be seen is, "
-            f"{one.visible:.0%} of the surface",
+            f"find {number}       confidence {one.confidence:.2f}, {one.explained:.0%} of what should be "
+            f"visible is seen, {one.visible:.0%} of the surface",
             *("  " + " ".join(f"{value:16.9g}" for value in row) for row in one.matrix),
         ]
     output.show(json, {"finds": records, "out": written}, lines if written is None else [*lines, f"wrote {written}"])
@@ -92,18 +92,18 @@ def scene(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find the objects of a scan, each with its capsule and its completed shape; with an index, their names and poses.
+    """Find the objects in a scan, each with its capsule and completed shape; with an index, also names and poses.
 
-    Supporting planes are set aside. How many objects there are is found, not given.
+    Supporting planes are removed first. The number of objects need not be known.
 
     Example: geocaps scene scan.ply --index shapes.lance --out scene
 
     Args:
-        scan: The scan: objects on a floor or a table.
-        out: Folder for the results: scene.json, the scan in the colours of its objects (labels.ply), and the points and
-            the completed shape of each object (object_0.ply, object_0_whole.ply and so on).
-        index: Index that names the objects (geocaps index add).
-        viewer: Where the sensor stood, in the coordinates of the scan (default: the origin, if the scan can have been
+        scan: A scan of objects on a floor or a table.
+        out: Folder for the results: scene.json, the scan coloured by object (labels.ply), and the points and completed
+            shape of each object (object_0.ply, object_0_whole.ply and so on).
+        index: Index of known objects to name them by (geocaps index add).
+        viewer: Position of the sensor, in the coordinates of the scan (default: the origin, if the scan may have been
             taken from there).
     """
     from geocaps.apps.clouds import as_cloud
@@ -164,22 +164,22 @@ def track(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Follow an object through frames that each show a part of it, even while it is covered.
+    """Track an object through frames that each show only part of it, through occlusions too.
 
-    Prints in how many frames it was found, and why not in the others. A frame that cannot be used is reported and
-    skipped; NaN points in frames, where a sensor saw nothing, are left out.
-    Each pose T_frame_reference is written as soon as it is known: if the run is killed, the poses so far are kept.
+    Prints the number of frames in which it was found, and the reason where it was not. A frame that cannot be used is
+    reported and skipped; NaN points in frames, where the sensor saw nothing, are left out. Each pose T_frame_reference
+    is written as soon as it is known, so that a run that is killed keeps the poses so far.
 
     Example: geocaps track reference.ply frames/ --out poses.jsonl --png tracked.png
 
     Args:
         sources: The object as a mesh or a whole cloud, and its frames: a folder of clouds in the order of their names,
-            or one NPY or NPZ file with an array [F, N, 3]. Frames alone: the first of them build the object up.
-        out: Where to write the poses: .jsonl, .csv, or .txt in TUM's format (timestamp tx ty tz qx qy qz qw, the
-            timestamp is the number of the frame; without those where the object is lost).
-        png: Where to write a picture: some frames, and the object in them in the colours of its visible parts.
-        viewer: Where the sensor stands, in the coordinates of the frames.
-        viewer_unknown: Say that it is not known where the sensor stands.
+            or one NPY or NPZ file with an array [F, N, 3]. With frames alone, the first of them build up the object.
+        out: Output file for the poses: .jsonl, .csv, or .txt in TUM's format (timestamp tx ty tz qx qy qz qw, where the
+            timestamp is the frame number; frames in which the object is lost are left out).
+        png: Output file for a picture of some frames, with the object in the colours of its visible parts.
+        viewer: Position of the sensor, in the coordinates of the frames.
+        viewer_unknown: Do not assume that the position of the sensor is known.
     """
     from contextlib import nullcontext
 
@@ -229,14 +229,14 @@ def track(
     lines = [
         f"frames       {len(frames)}, the object was found in {len(frames) - len(lost)} of them",
         f"confidence   {confidence / len(frames):.2f}  (mean)",
-        f"rate         {rate:.1f} frames a second",
+        f"rate         {rate:.1f} frames per second",
         *(f"wrote        {target}" for target in (out, png) if target is not None),
     ]
     output.show(json, record, lines)
 
 
 def _shot(tracker: Tracker, found: Tracked, frame: Any, name: str) -> list[Shot]:
-    """What is drawn of a frame; nothing before there is a reference."""
+    """A frame to draw; nothing before there is a reference."""
     import numpy as np
 
     from geocaps.apps.clouds import as_cloud

@@ -84,7 +84,7 @@ def download(
     source = _source(name, url)
     address = url or source.url
     if address is None:
-        raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
+        raise DatasetError(f"{name} cannot be downloaded automatically: {source.how}")
     checksum = _expected(source, url, sha256)
     is_new = not folder.exists()
     make_folder(folder)
