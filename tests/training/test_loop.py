@@ -285,7 +285,7 @@ def test_presets_hold_the_papers_values() -> None:
         assert PRESETS[name].objective.noise_from == PRESETS[name].objective.noise_to == 45
     for name in "DE":
         assert (PRESETS[name].objective.noise_from, PRESETS[name].objective.noise_to) == (45, 180)
-    with pytest.raises(ConfigError, match="no training preset is called 'gpu'"):
+    with pytest.raises(ConfigError, match="no training preset 'gpu'"):
         preset("gpu")
     with pytest.raises(ConfigError, match="no such value"):
         preset("cpu", colour=1)

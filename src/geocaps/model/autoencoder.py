@@ -15,7 +15,7 @@ from geocaps.model.parts import PartsResult, PointsToParts
 
 
 class GeometricCapsuleAutoencoder(nn.Module):
-    """PointsToParts and an object layer. Works in the normalised frame: centred clouds inside the unit sphere."""
+    """PointsToParts and an object layer, in the normalised frame: centred clouds inside the unit sphere."""
 
     object: AgreeingObject | PaperObject
 
@@ -30,7 +30,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def parse(self, points: Float[Tensor, "b n 3"]) -> Parse:
-        """Inference: part capsules, then the object capsule. Deterministic: random starts are always the same."""
+        """Inference: part capsules, then the object capsule. Deterministic, since random starts are always the same."""
         parts = self.parts(points).parts
         return self.parse_parts(parts, points.to(parts.share))
 
@@ -42,10 +42,10 @@ class GeometricCapsuleAutoencoder(nn.Module):
         generator: torch.Generator | None = None,
         trials: int = 1,
     ) -> Parse:
-        """The second layer alone, from given parts (the paper rotates those in its Table 1).
+        """The second layer alone, from given parts, which the paper rotates for its Table 1.
 
-        Only the paper's layer needs the points, to choose among ``trials`` random starts the one that reconstructs
-        them best; ours sees nothing but parts.
+        Only the paper's layer needs the points, to choose the one of ``trials`` random starts that reconstructs them
+        best; ours sees nothing but parts.
         """
         if isinstance(self.object, PaperObject):
             assert points is not None
@@ -60,10 +60,10 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def decomposition(self, points: Float[Tensor, "b n 3"], seen: Parse) -> PartsResult:
-        """``T = PointsToParts(X, U, 3)`` (Algorithm 2, line 12): the object's own decomposition of its points.
+        """``T = PointsToParts(X, U, 3)`` (Algorithm 2, line 12): the canonical decomposition of the points.
 
-        Part j is what the j-th decoder of the object explains, so it means the same from object to object. In the whole
-        object's frame: moved to its centre and scaled to its size, not rotated.
+        Part j belongs to the j-th decoder of the object capsule, so it is comparable between objects. In the frame of
+        the whole object: moved to its centre and scaled by its size, but not rotated.
         """
         whole = (points - seen.object.pose.translation[:, None]) / seen.scale[:, None, None]
         return self.parts(whole, self._decoded(seen))
@@ -75,7 +75,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
 
 def untrained(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
-    """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
+    """A model with random weights from a seed. PyTorch's global generator, which initialises them, is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GeometricCapsuleAutoencoder(config)

@@ -1,8 +1,8 @@
-"""Capsules (section 3.1) and Multi-View Agreement (section 3.2), once, for both layers.
+"""Capsules (section 3.1) and Multi-View Agreement (section 3.2), for both layers.
 
 From a current pose, K perturbed viewpoints look at the object. The pose-voting network Q moves each viewpoint towards a
 canonical one (repeatedly: setting E of Table 1 votes three times), and the feature-voting network F records a percept
-from there. Where percepts disagree, the consensus is noisy, and the decoder teaches them to agree.
+from there. If percepts disagree, the consensus is noisy, and the reconstruction loss teaches them to agree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from geocaps.geometry.se3 import Batch, Pose
 
 @dataclass(frozen=True)
 class Capsules(Batch):
-    """A batch of capsules; the last leading dimension counts the parts where there are parts."""
+    """A batch of capsules; for part capsules, the last leading dimension is that of the parts."""
 
     pose: Pose
     feature: Float[Tensor, "*batch d"]
@@ -29,13 +29,13 @@ class Capsules(Batch):
         return Capsules(self.pose.relative_to(viewpoint), self.feature)
 
     def placed_at(self, pose: Pose) -> Capsules:
-        """The inverse of :meth:`observed_from`: capsules given in the frame ``pose``, brought to its parent's frame."""
+        """The inverse of :meth:`observed_from`: capsules from the frame ``pose`` to its parent frame."""
         return Capsules(pose @ self.pose, self.feature)
 
 
 @dataclass(frozen=True)
 class Parts(Batch):
-    """All that layer 2 knows of a cloud: its part capsules ``[..., j]``, and the share of the cloud routed to each."""
+    """The input of layer 2: the part capsules ``[..., j]`` of a cloud, and the share of the cloud routed to each."""
 
     capsules: Capsules
     share: Float[Tensor, "*batch j"]
@@ -48,14 +48,14 @@ PerceptVote = Callable[[Pose], Tensor]
 
 
 NOISE_TRANSLATION = 0.05
-"""Largest translation of a perturbed viewpoint; the paper gives no figure. A quarter of a typical part's radius."""
+"""Largest translation of a perturbed viewpoint, a quarter of a typical part's radius; the paper gives no value."""
 
 
 @dataclass(frozen=True)
 class Frames(Batch):
-    """The 24 frames on an object's axes ``[b, 24]``, and what it looks like from each: unit vectors.
+    """The 24 frames on an object's axes ``[b, 24]``, and a descriptor (unit vector) of the object as seen from each.
 
-    By these two objects are compared turn by turn (``geocaps.model.look.turn_similarity``).
+    They give the similarity of two objects under each of 24 rotations (``geocaps.model.look.turn_similarity``).
     """
 
     pose: Pose
@@ -109,10 +109,10 @@ def vote_pose(viewpoints: Pose, pose_vote: PoseVote, steps: int) -> Pose:
 
 
 def consensus(percepts: Float[Tensor, "*batch k d"], generator: torch.Generator | None) -> Float[Tensor, "*batch d"]:
-    """The percepts' mean μ and variance σ, sampled as ``μ + σ·ε`` (section 3.2).
+    """The mean μ and variance σ of the percepts, sampled as ``μ + σ·ε`` (section 3.2).
 
-    The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``: its variance is
-    the noise scale. Kept literally. Without a generator (inference) the consensus is the mean.
+    The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``, using the
+    variance as a standard deviation. We follow it literally. Without a generator (inference), the mean.
     """
     mean = percepts.mean(dim=-2)
     if generator is None:
@@ -129,6 +129,6 @@ def agree(
     steps: int = 1,
     generator: torch.Generator | None = None,
 ) -> Capsules:
-    """The whole mechanism from given viewpoints ``[..., K]``; the first transformed viewpoint becomes the pose."""
+    """Multi-View Agreement from given viewpoints ``[..., K]``; the first of them, as moved by Q, becomes the pose."""
     canonical = vote_pose(viewpoints, pose_vote, steps)
     return Capsules(canonical[..., 0], consensus(percept_vote(canonical), generator))

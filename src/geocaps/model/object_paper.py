@@ -1,8 +1,8 @@
 """PartsToObject as in the paper (section 3.4): Algorithm 2, equation 3 and the settings of Table 1, line by line.
 
-Setting A has one view, B two, C four; D lets the viewpoints' noise grow to 180° in training, E votes three times. The
-rotation starts at random, so an object may be looked at in several trials: the one whose decoded object explains the
-points best is chosen (section 4.2).
+Setting A has one view, B two, C four; in D the noise of the viewpoints grows to 180° during training; E votes three
+times. The starting rotation is random, so there may be several trials for an object, of which the one whose decoded
+object explains the points best is chosen (section 4.2).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from geocaps.model.losses import Terms, chamfer, part_regression
 from geocaps.model.parts import PointsToParts
 
 MISFIT_SCALE = 1e-3
-"""Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""
+"""Chamfer difference (a quarter of that of a good reconstruction) that counts as one nat of preference."""
 
 
 class PartsVote(nn.Module):
-    """Q or F: ``project(maxpool_j embed(v_j | z))``, embedded from the relative pose and the feature side by side."""
+    """Q or F: ``project(maxpool_j embed(v_j | z))``, which embeds the relative pose concatenated with the feature."""
 
     def __init__(self, config: PaperObjectConfig, part_feature: int, outputs: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class PaperObject(nn.Module):
     # ── Algorithm 2 ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def starts(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None, count: int = 1) -> Pose:
-        """Line 2: ``h_q ← random pose``; without a generator always the same."""
+        """Line 2: ``h_q ← random pose``; without a generator, always the same one."""
         return random_starts(points, count, generator or torch.Generator().manual_seed(0))
 
     def loss(
@@ -72,9 +72,8 @@ class PaperObject(nn.Module):
     ) -> Terms:
         """Lines 2–14 from V ``[b, j]`` (line 1): the terms of equation 4, each ``[b]``, unweighted.
 
-        No more than ``target_points`` evenly chosen points are refined and compared with (all, as in the paper, if
-        None), and each part is decoded to ``decoded_points`` (M of the first layer, if None). A term of weight 0 is not
-        computed.
+        ``target_points`` evenly chosen points are used for targets and comparison (None: all, as in the paper), and
+        each part is decoded to ``decoded_points`` (None: M of the first layer). A term with weight 0 is not computed.
         """
         viewpoints = perturbed_viewpoints(  # line 4
             self.starts(points, generator)[:, 0],
@@ -122,9 +121,9 @@ class PaperObject(nn.Module):
 
     @torch.no_grad()
     def spread(self, points: Float[Tensor, "b n 3"], parts: Capsules, generator: torch.Generator) -> Float[Tensor, "b"]:
-        """Angle in degrees between the votes from two random viewpoints of each object: 0 where Q is a constant.
+        """Angle in degrees between the votes from two random viewpoints of each object.
 
-        Such a Q has collapsed: it turns every viewpoint alike, so none comes nearer to a canonical one.
+        It is 0 if Q has collapsed to a constant, which rotates all viewpoints alike and leads to no canonical one.
         """
         votes = Pose.from_network(self.pose_network(parts, random_starts(points, 2, generator)))
         return torch.rad2deg(votes[:, 0].angle_to(votes[:, 1]))

@@ -341,8 +341,8 @@ PRESETS: dict[str, TrainConfig] = {"cpu": _CPU, "paper": _PAPER} | {
 def preset(name: str, **changes: Any) -> TrainConfig:
     """A named training with some values changed: ``preset("cpu", data="shapes", out="runs/shapes")``."""
     if name not in PRESETS:
-        raise ConfigError(f"no training preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise ConfigError(f"there is no training preset {name!r}: choose from {', '.join(PRESETS)}")
     try:
         return replace(PRESETS[name], **changes)
     except TypeError as error:
-        raise ConfigError(f"a training has no such value: {error}") from error
+        raise ConfigError(f"not a training configuration: {error}") from error
