@@ -72,7 +72,7 @@ def test_a_wrong_call_exits_with_2(capsys, folder, tmp_path):
     assert (tmp_path / "there.npz").read_bytes() == b"kept"
     code, _, err = call(capsys, "--out", tmp_path / "out.npz")
     assert code == 2
-    assert "no sources were given" in err
+    assert "no sources, or an empty name, were given" in err
     with pytest.raises(SystemExit) as exit_:
         cli.run(["encode", str(folder)])
     assert exit_.value.code == 2
