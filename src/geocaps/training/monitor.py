@@ -1,4 +1,4 @@
-"""What a person sees of a training: a progress bar or plain lines, ``metrics.jsonl``, and TensorBoard."""
+"""Monitoring of a training: a progress bar or plain lines, ``metrics.jsonl``, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunMonitor(Monitor):
         self.console.print(sentence, markup=False, soft_wrap=True)
 
     def begin(self, stage: str, step: int, steps: int | None) -> None:
-        """A stage goes on from ``step``; ``steps`` is None until it is known how many fit into a budget."""
+        """A stage starts or continues at ``step``; ``steps`` is None until it is known how many fit into a budget."""
         self._stop_progress()
         self.stage, self.steps = stage, steps
         _forget_after(self.metrics, stage, step)
@@ -139,7 +139,7 @@ def _clock(left: float) -> str:
 
 
 def _forget_after(path: Path, stage: str, step: int) -> None:
-    """Drops records past the resumed step: a run that was killed had gone on after its last checkpoint."""
+    """Drops records after the resumed step, as an interrupted run had continued after its last checkpoint."""
     if not path.exists():
         return
     kept = []
@@ -147,7 +147,7 @@ def _forget_after(path: Path, stage: str, step: int) -> None:
         try:
             record = json.loads(line)
         except ValueError:
-            continue  # the line that a kill cut off
+            continue  # an incomplete line of an interrupted run
         if record["stage"] != stage or record["step"] <= step:
             kept.append(line + "\n")
     with written_whole(path) as beside:
@@ -155,7 +155,7 @@ def _forget_after(path: Path, stage: str, step: int) -> None:
 
 
 def _picture(clouds: Float[Tensor, "c o n 3"]) -> Any:
-    """Columns are objects; the first row is the input, the second what was decoded."""
+    """One column per object: the input in the first row, the decoded points in the second."""
     from matplotlib.figure import Figure
 
     rows, columns = clouds.shape[:2]

@@ -29,7 +29,7 @@ _FIELDS = ("frame", "name", "tx", "ty", "tz", "qw", "qx", "qy", "qz", "confidenc
 
 
 class Frames(Sequence[Any]):
-    """The frames of a folder or of one array, each as what ``Tracker.update`` takes; ``names`` are theirs."""
+    """The frames of a folder or of one array, as input for ``Tracker.update``, and their ``names``."""
 
     def __init__(self, source: str | os.PathLike[str]) -> None:
         path = Path(source)
@@ -52,7 +52,7 @@ class Frames(Sequence[Any]):
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that puts frame_10 behind frame_9."""
+    """A sort key that puts frame_10 after frame_9."""
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", name) if piece]
 
 
@@ -90,7 +90,7 @@ class Poses:
             csv.writer(file).writerow(_FIELDS)
 
     def write(self, found: Tracked, name: str) -> None:
-        """One frame; it is in the file when this returns."""
+        """Writes one frame, which is in the file when this returns."""
         if self._suffix == ".jsonl":
             self._write_text(json.dumps(record(found, name), ensure_ascii=False) + "\n")
         elif self._suffix == ".csv":
@@ -110,7 +110,7 @@ class Poses:
 
 @contextmanager
 def poses_file(path: Path) -> Iterator[Poses]:
-    """Opens a new file of poses; its suffix, one of ``SUFFIXES``, says the format."""
+    """Opens a new file of poses, in the format of its suffix, one of ``SUFFIXES``."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             yield Poses(file, path.suffix.lower())
@@ -119,7 +119,7 @@ def poses_file(path: Path) -> Iterator[Poses]:
 
 
 def record(found: Tracked, name: str) -> dict[str, Any]:
-    """One frame as JSON has it."""
+    """One frame, for JSON."""
     return {
         "frame": found.frame,
         "name": name,
@@ -139,12 +139,12 @@ MOST_DRAWN = 24
 _COLUMNS, _POINTS = 8, 700
 _FRAME_COLOR = (0.1, 0.1, 0.1)
 FROM_SENSOR = np.array([-1, 1, -1])
-"""Half a turn about the vertical: a sensor looks along its z axis, pictures are seen against it."""
+"""Half a turn about the vertical: a sensor looks along its z axis, but pictures are seen against it."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One frame as it is drawn: its points, and the reference in it."""
+    """One frame to draw: its points, and the reference in it."""
 
     title: str
     lost: bool
@@ -155,7 +155,7 @@ class Shot:
 
 
 def picture(shots: list[Shot]) -> bytes:
-    """Frames in black; parts that are seen in colours, hidden ones grey; as the viewer sees it, from the origin."""
+    """A picture of frames as seen from the origin: points in black, visible parts in colours, hidden ones grey."""
     columns = min(_COLUMNS, len(shots))
     grid = Grid(-(-len(shots) // columns), columns)
     for place, shot in enumerate(shots):
