@@ -63,7 +63,7 @@ class Parsed:
         """For part capsules ``[1, j]`` in the frame ``own``; in blocks, to limit memory."""
         first = self.network.parts
         surfaces = first.decode(parts)
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)[..., None]
+        log_sigma = first.decoder.log_sigma(parts.feature)[..., None]
         blocks = [np.empty(0, dtype=np.int64)]
         for start in range(0, len(points), _LABEL_BLOCK):
             local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - own.translation) / own.scale

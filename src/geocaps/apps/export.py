@@ -151,7 +151,7 @@ class DenseEncoder(nn.Module):
         parts = parse.parts
         assert parse.percept is not None
         reliable = torch.tensor([reliability(k + 1, self.network.config.points) for k in range(len(points))])
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
+        log_sigma = first.decoder.log_sigma(parts.feature)
         own_points = ((exact - center) / scale).float()[None]
         labels = _dense_log_likelihood(own_points, first.decode(parts), log_sigma)[0].argmax(dim=0)
         columns = {

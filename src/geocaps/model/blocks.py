@@ -107,7 +107,7 @@ class FoldingDecoder(nn.Module):
     ``learn_sigma`` a second head gives each part's log σ.
     """
 
-    def __init__(self, feature: int, width: int, blocks: int, learn_sigma: bool) -> None:
+    def __init__(self, feature: int, width: int, blocks: int, log_sigma: float, learn_sigma: bool = False) -> None:
         super().__init__()
         # The first layer on the concatenation [feature, s], in two pieces, because the product with the feature is the
         # same for all M points of a part and is computed only once.
@@ -115,6 +115,7 @@ class FoldingDecoder(nn.Module):
         self.from_square = nn.Linear(2, width, bias=False)
         self.blocks = nn.Sequential(*(ResBlock(width) for _ in range(blocks)))
         self.to_point = nn.Linear(width, 3)
+        self.constant = log_sigma
         self.to_log_sigma = nn.Linear(feature, 1) if learn_sigma else None
         if self.to_log_sigma is not None:
             nn.init.zeros_(self.to_log_sigma.weight)
@@ -129,8 +130,8 @@ class FoldingDecoder(nn.Module):
         """PartsToPointsDecoder (Algorithm 1, lines 18–22): ``Y^j = {v_q ⊙ G(v_f, s)}``."""
         return parts.pose.apply(self(parts.feature, square))
 
-    def log_sigma(self, feature: Float[Tensor, "*parts d"], constant: float) -> Float[Tensor, "*parts"]:
+    def log_sigma(self, feature: Float[Tensor, "*parts d"]) -> Float[Tensor, "*parts"]:
         """log σ_j of each part: the constant, plus an offset computed from the feature if σ is learned."""
         if self.to_log_sigma is None:
-            return torch.full(feature.shape[:-1], constant, dtype=feature.dtype, device=feature.device)
-        return constant + self.to_log_sigma(feature).squeeze(-1)
+            return torch.full(feature.shape[:-1], self.constant, dtype=feature.dtype, device=feature.device)
+        return self.constant + self.to_log_sigma(feature).squeeze(-1)

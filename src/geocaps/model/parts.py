@@ -259,7 +259,9 @@ class PointsToParts(nn.Module):
         self.config = config
         self.pose_vote = RoutedVote(config.width, config.blocks, 7)
         self.feature_vote = RoutedVote(config.width, config.blocks, config.feature)
-        self.decoder = FoldingDecoder(config.feature, config.decoder_width, config.decoder_blocks, config.learn_sigma)
+        self.decoder = FoldingDecoder(
+            config.feature, config.decoder_width, config.decoder_blocks, config.log_sigma, config.learn_sigma
+        )
         start_at_identity(self.pose_vote.project)
         self.register_buffer("square", grid_square(config.decoded), persistent=False)
 
@@ -317,7 +319,7 @@ class PointsToParts(nn.Module):
         for left in reversed(range(self.config.iterations)):
             with torch.no_grad():
                 surfaces = self.decode(parts, generator, count)
-                routing = router(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
+                routing = router(points, surfaces, self.decoder.log_sigma(parts.feature))
             with torch.set_grad_enabled(torch.is_grad_enabled() and left == 0):
                 parts = self.encode(points, routing, parts.detach(), generator)
             yield PartsState(parts, routing)
@@ -366,7 +368,7 @@ class PointsToParts(nn.Module):
         self, points: Float[Tensor, "b n 3"], result: PartsResult, surfaces: Float[Tensor, "b j m 3"]
     ) -> Float[Tensor, "b"]:
         routing = result.routing
-        log_sigma = self.decoder.log_sigma(result.capsules.feature.detach(), self.config.log_sigma)
+        log_sigma = self.decoder.log_sigma(result.capsules.feature.detach())
         square = exact_square_distance(points, surfaces, routing.part, routing.point)
         logits = log_likelihood(square, log_sigma.flatten()[routing.part])
         expected = torch.zeros(routing.objects * routing.points, dtype=points.dtype, device=points.device)

@@ -78,7 +78,7 @@ def _explained(
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b j m 3"]]:
     """The part whose surface explains each point, and the surfaces."""
     surfaces = layer.decode(parts)
-    return route(points, surfaces, layer.decoder.log_sigma(parts.feature, layer.config.log_sigma)).labels(), surfaces
+    return route(points, surfaces, layer.decoder.log_sigma(parts.feature)).labels(), surfaces
 
 
 @torch.no_grad()
