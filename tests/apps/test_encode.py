@@ -160,7 +160,7 @@ def test_one_and_many_are_not_mixed_up(model):
         with pytest.raises(InvalidInputError, match=r"encode_many takes a list .*: encode takes a single one"):
             model.encode_many(single)
     for nothing in ([], np.zeros((0, 64, 3))):
-        with pytest.raises(InvalidInputError, match="no clouds"):
+        with pytest.raises(InvalidInputError, match="at least one cloud"):
             model.encode_many(nothing)
     with pytest.raises(InvalidInputError, match="cloud 1 has 3 points"):
         model.encode_many([sample(), np.zeros((3, 3))])

@@ -110,5 +110,5 @@ def test_the_command_says_what_it_went_by(model, tmp_path, capsys):
 def test_wrong_axes_and_two_wishes_are_refused(model):
     with pytest.raises(UsageError, match="up must be x, y or z, not w"):
         geocaps.canonical(sampled("chair", 1), model, up="w")
-    with pytest.raises(UsageError, match="give like or up, not both"):
+    with pytest.raises(UsageError, match="like and up both set the orientation"):
         geocaps.canonical(sampled("chair", 1), model, up="z", like=sampled("chair", 2))

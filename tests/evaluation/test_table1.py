@@ -140,7 +140,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     assert {letter: row.steps for letter, row in fixed.items()} == {"A": 2, "E": 2}
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
-    assert sum("a finished run" in sentence for sentence in said) == 5
+    assert sum("finished before" in sentence for sentence in said) == 5
     assert sum("evaluated before" in sentence for sentence in said) == 5
     assert not any("training" in sentence or "measuring" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
