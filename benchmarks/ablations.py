@@ -33,8 +33,8 @@ from geocaps.evaluation.table1 import finished
 from geocaps.geometry.frames import farthest_points, principal_axes
 from geocaps.model import autoencoder
 from geocaps.model import object as object_layer
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
-from geocaps.model.capsules import Parts, Perception
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Parse, Parts
 from geocaps.model.checkpoint import SHIPPED, load_checkpoint
 from geocaps.model.look import CUBE, Shown, Viewpoints
 from geocaps.model.losses import gather_points
@@ -100,7 +100,7 @@ class OwnCentre(AgreeingObject):
         rotation[[0, 1, 2, 7]] = 0.0
         self.pose_head.register_forward_hook(lambda _module, _input, out: out * rotation)
 
-    def perceive(self, layer: PointsToParts, parts: Parts) -> Perception:
+    def perceive(self, layer: PointsToParts, parts: Parts) -> Parse:
         seen = super().perceive(layer, parts)
         return replace(seen, scale=torch.ones_like(seen.scale))
 

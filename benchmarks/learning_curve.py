@@ -21,10 +21,11 @@ from geocaps.apps.encode import Model
 from geocaps.apps.encode import load as load_model
 from geocaps.data import PointDataset, load
 from geocaps.evaluation.answers import encode_all
-from geocaps.evaluation.pairs import Pairs, evenly_chosen
+from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import alignment_scope, measure
-from geocaps.evaluation.report import Table, make_folder, write_file, write_json
+from geocaps.evaluation.report import Table, write_file, write_json
 from geocaps.evaluation.run import described
+from geocaps.geometry.sampling import at_most
 from geocaps.model.checkpoint import CARD, find_checkpoint
 
 POINTS, SEED = 1024, 0
@@ -53,7 +54,7 @@ def main(options: Options) -> None:
     dataset = load(options.data)
     if "test" in dataset.splits:
         dataset = dataset.split("test")
-    dataset = dataset.subset(evenly_chosen(options.objects, len(dataset)))
+    dataset = dataset.subset(at_most(options.objects, len(dataset)))
     make_folder(options.out)
     curve = []
     for folder in options.checkpoints:

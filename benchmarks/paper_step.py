@@ -18,12 +18,13 @@ import torch
 from torch import nn
 
 from geocaps.evaluation.table1 import OBJECTIVES, SETTINGS, configuration
+from geocaps.model.autoencoder import untrained
 from geocaps.model.checkpoint import SHIPPED, load_named
 from geocaps.training import PaperObjective, TrainConfig
 from geocaps.training.batches import Batches, open_data
 from geocaps.training.distributed import World
 from geocaps.training.loop import SPACING, StepGradients
-from geocaps.training.run import keep_freed_memory, untrained
+from geocaps.training.run import keep_freed_memory
 from geocaps.training.stage import stage_of
 
 BEFORE = {"reuse": 16, "target_points": 512, "decoded_points": None}

@@ -19,7 +19,7 @@ from geocaps.apps.clouds import as_cloud
 from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.geometry.frames import principal_axes, surface_axes
-from geocaps.model.look import cube_rotations
+from geocaps.model.look import CUBE
 
 AXES = {"principal axes": principal_axes, "surface axes": surface_axes}
 
@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     model, data = geocaps.load(), geocaps.datasets.load(options.data)
     places = np.flatnonzero(alignment_scope(data).aligned)[: options.objects]
-    pairs, cube = Pairs(data, model.config.points, 0), cube_rotations()
+    pairs, cube = Pairs(data, model.config.points, 0), CUBE
 
     @torch.no_grad()
     def frames(cloud: torch.Tensor) -> dict[str, torch.Tensor]:

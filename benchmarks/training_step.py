@@ -31,6 +31,7 @@ from geocaps.geometry.se3 import Pose
 from geocaps.model import look as looks
 from geocaps.model import object as objects
 from geocaps.model import parts
+from geocaps.model.autoencoder import untrained
 from geocaps.model.blocks import FoldingDecoder
 from geocaps.model.parts import Routing, log_likelihood
 from geocaps.training import preset
@@ -38,7 +39,7 @@ from geocaps.training.batches import Batches, open_data
 from geocaps.training.config import STAGES
 from geocaps.training.distributed import World
 from geocaps.training.loop import SPACING, StepGradients
-from geocaps.training.run import keep_freed_memory, untrained
+from geocaps.training.run import keep_freed_memory
 from geocaps.training.stage import Stage, stage_of
 
 BATCH, POINTS, VIEWS, DECODED = 16, 1024, 2, 64

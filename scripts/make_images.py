@@ -28,7 +28,7 @@ from geocaps.apps.drawing import (
 )
 from geocaps.apps.encoding import Encoding
 from geocaps.apps.rendering import Scene
-from geocaps.apps.track.picture import FROM_SENSOR
+from geocaps.apps.track.files import FROM_SENSOR
 from geocaps.data.corruption import crop_half_space, gaussian_noise
 from geocaps.data.sequences import sequence_of
 from geocaps.geometry.se3 import Pose

@@ -206,7 +206,7 @@ def test_a_page_that_others_can_reach_says_so(monkeypatch, capsys):
 
     monkeypatch.setattr(ViserServer, "sleep_forever", stop)
     assert run(["view", "--host", "0.0.0.0", "--port", "0", "--no-browser"]) == 0
-    assert "asks for no password" in capsys.readouterr().err
+    assert "there is no password" in capsys.readouterr().err
     assert run(["view", "--port", "0", "--no-browser"]) == 0
     said = capsys.readouterr()
     assert "password" not in said.err

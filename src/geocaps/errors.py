@@ -1,4 +1,4 @@
-"""The exceptions a user meets. Each message says in one sentence what was expected, what came, and what to do next."""
+"""Exceptions. Each message says in one sentence what was expected, what was found, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 
 def install_hint(*extras: str) -> str:
-    """The command that installs extras, from a clone: geocaps is on no package index yet. A release changes it here."""
+    """The command that installs extras from a clone, as geocaps is not on a package index yet; a release changes it."""
     return f"pip install '.[{','.join(extras)}]'"
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """An object that was left out, and why."""
+    """An object that was skipped, and the reason."""
 
     name: str
     reason: str
     path: str | None = None
-    """Of its file; None for an object that came as an array."""
+    """Path of its file; None for an array."""
 
 
 class GeocapsError(Exception):
@@ -30,7 +30,7 @@ class InvalidInputError(GeocapsError, ValueError):
 
 
 class NotFiniteError(InvalidInputError):
-    """Points that are NaN or infinite, where that does not mean "no return"; ``what`` is without the advice."""
+    """Points that are NaN or infinite, in a format where that does not mean "no return"; ``what`` lacks the advice."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: leave them out with --drop-invalid (in Python: drop_invalid=True)")
@@ -38,7 +38,7 @@ class NotFiniteError(InvalidInputError):
 
 
 class DroppedPointsWarning(UserWarning):
-    """Points that are NaN or infinite were left out; the message says of what, and how many."""
+    """NaN or infinite points were left out; the message says how many, and of what."""
 
 
 class FileFormatError(GeocapsError, ValueError):
@@ -46,11 +46,11 @@ class FileFormatError(GeocapsError, ValueError):
 
 
 class DatasetError(GeocapsError, ValueError):
-    """A data set is missing, malformed or lacks what was asked of it."""
+    """A data set is missing, malformed, or lacks what was requested."""
 
 
 class ConfigError(GeocapsError, ValueError):
-    """A configuration has a value that is impossible, or that does not fit another."""
+    """A configuration has an invalid value, or two values that contradict each other."""
 
 
 class CheckpointError(GeocapsError, RuntimeError):
@@ -66,7 +66,7 @@ class SearchIndexError(GeocapsError, RuntimeError):
 
 
 class EncodingError(GeocapsError, RuntimeError):
-    """Files could not be encoded or the result not written; ``failed`` lists each file with its reason."""
+    """Files could not be encoded, or the result could not be written; ``failed`` lists the files with the reasons."""
 
     def __init__(self, message: str, failed: Sequence[Skipped] = ()) -> None:
         super().__init__(message)
@@ -74,15 +74,15 @@ class EncodingError(GeocapsError, RuntimeError):
 
 
 class ExportError(GeocapsError, RuntimeError):
-    """A model cannot be exported, or its export does not give what the model gives."""
+    """A model cannot be exported, or its export gives other results than the model."""
 
 
 class MissingExtraError(GeocapsError, ImportError):
-    """An optional dependency is needed for what was asked."""
+    """An optional dependency is missing."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra {extra!r}: run  {install_hint(extra)}  in your clone of geocaps")
 
 
 class UsageError(InvalidInputError):
-    """The call itself is wrong: the command line exits with code 2."""
+    """A usage error: the command line exits with code 2."""

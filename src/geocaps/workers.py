@@ -1,4 +1,4 @@
-"""A pool of single-threaded processes that survives the death of any one of them."""
+"""A pool of single-threaded processes that survives the death of any of them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ import torch
 
 from geocaps.errors import GeocapsError
 
-ENDED = "reading it ended the process (out of memory, or a fault in a library)"
+ENDED = "reading it crashed the process (out of memory, or a bug in a library)"
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Workers(Generic[Task, Result]):
-    """Processes that do ``work``, a function of a module: it and its arguments are sent to them by pickle.
+    """Processes that run ``work``, a module-level function, which is pickled with its arguments.
 
-    A task that takes its process down (out of memory, a fault in a library) costs that task, not the run.
+    A task that crashes its process (out of memory, a bug in a library) fails alone, without the run.
     """
 
     work: Callable[..., Result]
     """Called with a task and ``arguments``."""
     arguments: tuple[object, ...]
     on_death: Callable[[Task], Result]
-    """Gives the result of a task that killed even a process of its own; called in this process."""
+    """Result of a task that crashed even a process of its own; called in this process."""
 
     def run(self, tasks: Sequence[Task], workers: int | None) -> Iterator[tuple[Task, Result]]:
-        """Every task with its result, in the order in which they finish; by default one process per core."""
+        """Every task with its result, in order of completion; by default with one process per core."""
         workers = workers or os.cpu_count() or 1
         left = deque(tasks)
         while left:
@@ -46,12 +46,12 @@ class Workers(Generic[Task, Result]):
                     while left or running:
                         while left and len(running) < 2 * workers:
                             running[pool.submit(self.work, left[0], *self.arguments)] = left[0]
-                            left.popleft()  # only now: a pool that is broken refuses the task
+                            left.popleft()  # only now, because a broken pool rejects the task
                         for future in wait(running, return_when=FIRST_COMPLETED).done:
                             result = future.result()
                             yield running.pop(future), result
                 except BrokenProcessPool:
-                    pass  # handled below: the tasks that were under way are still in "running"
+                    pass  # handled below: unfinished tasks are still in "running"
                 finally:
                     pool.shutdown(wait=False, cancel_futures=True)
             for task in running.values():
@@ -67,7 +67,7 @@ class Workers(Generic[Task, Result]):
         return self.on_death(task)
 
     def _pool(self, workers: int) -> ProcessPoolExecutor:
-        # Never a fork of this process: it may run torch's threads, and then its copy can hang. A fork server has none.
+        # Never a fork of this process, which may have torch's threads and then hang; a fork server has none.
         if "forkserver" not in multiprocessing.get_all_start_methods():
             return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare_worker)
         context = multiprocessing.get_context("forkserver")
@@ -76,18 +76,18 @@ class Workers(Generic[Task, Result]):
 
 
 def reason_of(error: Exception) -> str:
-    """Why a task failed; an error that is not one of our own is named by its type as well."""
+    """The reason why a task failed, with the type of the error unless it is one of ours."""
     return str(error) if isinstance(error, (GeocapsError, OSError)) else f"{type(error).__name__}: {error}"
 
 
 def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which stops the workers
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
         if parent is not None:
             parent.join()
-            os._exit(1)  # a killed parent cannot say so, and its workers would wait for work for ever
+            os._exit(1)  # or the workers of a killed parent would wait forever
 
     threading.Thread(target=follow, daemon=True).start()

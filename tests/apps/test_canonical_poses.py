@@ -100,7 +100,7 @@ def test_the_options_of_the_command(model, tmp_path):
     assert written == ["box.glb", "chair/one.glb", "object_2.glb"]
     assert trimesh.load_mesh(tmp_path / "out" / "box.glb").volume == pytest.approx(0.8)
     assert Image.open(tmp_path / "all.png").size[0] > 100
-    with pytest.raises(InvalidInputError, match=r"suffix \.doc is not written"):
+    with pytest.raises(InvalidInputError, match=r"type \.doc cannot be written"):
         geocaps.canonical(sources, model, out=tmp_path / "out", suffix=".doc")
     with pytest.raises(InvalidInputError, match="would replace the input"):
         geocaps.canonical(tmp_path / "in", model, out=tmp_path / "in", suffix=".npy")

@@ -47,7 +47,7 @@ def test_points_that_are_not_finite_are_refused_or_left_out_whatever_holds_them(
         assert as_cloud(cloud, 16, "again").dropped == 2
     with pytest.warns(DroppedPointsWarning), pytest.raises(InvalidInputError, match="100 points; at least 101"):
         as_cloud(spoilt, 101, "the cloud", drop_invalid=True)
-    with pytest.raises(InvalidInputError, match="nothing to work with"):
+    with pytest.raises(InvalidInputError, match="no valid points"):
         as_cloud(spoilt[:1], 0, "the cloud", drop_invalid=True)
 
 

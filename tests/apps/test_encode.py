@@ -160,7 +160,7 @@ def test_one_and_many_are_not_mixed_up(model):
         with pytest.raises(InvalidInputError, match=r"encode_many takes a list .*: encode takes a single one"):
             model.encode_many(single)
     for nothing in ([], np.zeros((0, 64, 3))):
-        with pytest.raises(InvalidInputError, match="no clouds"):
+        with pytest.raises(InvalidInputError, match="at least one cloud"):
             model.encode_many(nothing)
     with pytest.raises(InvalidInputError, match="cloud 1 has 3 points"):
         model.encode_many([sample(), np.zeros((3, 3))])
@@ -218,7 +218,7 @@ def test_points_that_are_repeated_count_once(model):
     once, often = model.encode(forty), model.encode(np.repeat(forty, 30, axis=0))
     assert once.confidence <= reliability(40, model.config.points)
     assert often.confidence <= reliability(40, model.config.points)
-    with pytest.raises(InvalidInputError, match="has 12 different points without stray ones; at least 32"):
+    with pytest.raises(InvalidInputError, match="has 12 different points, not counting stray ones; at least 32"):
         model.encode(np.repeat(sample(count=12), 30, axis=0))
 
 
@@ -296,7 +296,7 @@ DAMAGE = {
     "'feature'": lambda arrays: arrays | {"feature": arrays["feature"] * np.nan},
     "'labels' has numbers": lambda arrays: arrays | {"labels": arrays["labels"] + 32},
     "'triangles' .float64": lambda arrays: arrays | {"triangles": arrays["triangles"] * 1.0},
-    "no similarity": lambda arrays: arrays | {"pose": np.ones((4, 4))},
+    "not a similarity": lambda arrays: arrays | {"pose": np.ones((4, 4))},
     "Object arrays": _pickled,
 }
 

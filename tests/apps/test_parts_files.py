@@ -284,7 +284,7 @@ def test_picture(found, tmp_path):
     ("method", "name", "sentence"),
     [
         ("save", "parts.doc", "must end in"),
-        ("save", "parts.npy", "NPY holds points alone"),
+        ("save", "parts.npy", "NPY holds only points"),
         ("save_surfaces", "parts.xyz", "must end in"),
         ("save_png", "parts.jpg", "must end in .png"),
         ("save", "nowhere/parts.ply", "does not exist"),

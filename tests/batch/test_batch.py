@@ -221,7 +221,7 @@ def test_a_wrong_call_is_refused_before_any_work(folder, weights, tmp_path):
         _check_call(tmp_path / "out.npz", "spark", None, 1, False)
     with pytest.raises(InvalidInputError, match="no meshes"):
         geocaps.encode_files(tmp_path / "empty", tmp_path / "out.npz", weights=weights)
-    with pytest.raises(UsageError, match="no sources were given"):
+    with pytest.raises(UsageError, match="no sources, or an empty name, were given"):
         geocaps.encode_files([], tmp_path / "out.npz", weights=weights)
     assert sorted(os.listdir(tmp_path)) == ["empty", "there.npz"]
 
@@ -328,7 +328,7 @@ def test_a_file_that_ends_its_reader_costs_only_itself(folder, weights):
     found = dict(run_local(shards, find_weights(weights), workers=1))
     assert [str(row["name"]) for row in found[shards[0]].rows] == ["0.ply", "1.ply"]
     assert [one.name for one in found[shards[0]].failed] == ["deadly"]
-    assert "ended the process" in found[shards[0]].failed[0].reason
+    assert "crashed the process" in found[shards[0]].failed[0].reason
     assert [str(row["name"]) for row in found[shards[1]].rows] == ["3.ply"]
 
 

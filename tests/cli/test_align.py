@@ -170,7 +170,7 @@ def test_the_deviation_from_a_mesh_has_a_sign_and_a_legend(capsys, bracket, tmp_
     assert (colours[top, 0] > colours[top, 2]).mean() > 0.95  # red: outside
     assert paths[1].read_bytes().startswith(b"\x89PNG")
     cloud = call(capsys, reference, tmp_path / "dented.npy", "--deviation", tmp_path / "unsigned.ply")[1]
-    assert "without a sign" in cloud
+    assert "unsigned, because B has no faces" in cloud
 
 
 def test_failures_are_one_sentence(capsys, chairs, tmp_path):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from geocaps.cli import eval as commands
+from geocaps.cli import models as commands
 from geocaps.cli import run
 from geocaps.evaluation import bench as measure
 

@@ -73,7 +73,7 @@ def test_wrong_calls_exit_with_2_and_touch_nothing(capsys, folder, tmp_path):
     for args, sentence in (
         ((chair, "--out", chair.parent, "--suffix", ".npy"), "would replace the input"),
         ((chair, folder / "mug" / "one.npy", "--out", tmp_path / "out"), "would both be written"),
-        ((chair, "--out", tmp_path / "out", "--suffix", ".doc"), "is not written"),
+        ((chair, "--out", tmp_path / "out", "--suffix", ".doc"), "files of type .doc cannot be written"),
         ((chair, "--out", tmp_path / "file"), "is a file"),
         ((), "no files were given"),
     ):

@@ -33,7 +33,7 @@ def test_for_people(capsys, folder, tmp_path):
     code, out, err = call(capsys, folder, "--out", out_file)
     assert (code, err) == (0, "")
     assert f"{out_file}: 2 objects" in out
-    assert f"SKIPPED 1 that could not be encoded; all are listed in {out_file}.failed.json" in out
+    assert f"SKIPPED 1 that could not be encoded; full list: {out_file}.failed.json" in out
     assert "bad [1].ply" in out
     assert np.load(out_file)["name"].tolist() == ["0.ply", "1.ply"]
 
@@ -72,7 +72,7 @@ def test_a_wrong_call_exits_with_2(capsys, folder, tmp_path):
     assert (tmp_path / "there.npz").read_bytes() == b"kept"
     code, _, err = call(capsys, "--out", tmp_path / "out.npz")
     assert code == 2
-    assert "no sources were given" in err
+    assert "no sources, or an empty name, were given" in err
     with pytest.raises(SystemExit) as exit_:
         cli.run(["encode", str(folder)])
     assert exit_.value.code == 2

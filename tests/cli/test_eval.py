@@ -75,7 +75,7 @@ def test_classes_choose_objects(capsys, weights, data):
 def test_more_than_the_memory_holds_is_one_sentence(capsys, weights):
     code, out, err = call(capsys, "--weights", weights, "--data", "shapes", "--protocol", "points", "--points", 10**11)
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1].startswith("geocaps: this machine has too little memory")
+    assert err.splitlines()[-1].startswith("geocaps: not enough memory")
 
 
 @pytest.mark.parametrize(

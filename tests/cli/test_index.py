@@ -119,7 +119,7 @@ def test_failures_are_one_sentence(capsys, folder, index, tmp_path):
         (1, ("search", tmp_path / "missing.lance", query), "there is no index at"),
         (1, ("search", index, tmp_path / "missing.ply"), "missing.ply"),
         (2, ("search", index, query, "--out", tmp_path / "hits.jpg"), "must end in .png"),
-        (2, ("add", index), "nothing was named to add"),
+        (2, ("add", index), "nothing to add to"),
         (1, ("add", index, bad / "a.ply"), "as PLY"),
         (1, ("add", index, bad), "none of the 2 objects could be added"),
         (1, ("info", folder), "holds no index"),

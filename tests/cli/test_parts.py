@@ -93,7 +93,7 @@ def test_failures_are_one_sentence_and_write_nothing(capsys, chair, tmp_path):
         (2, (chair, "--out", tmp_path / "parts.ply", "--surfaces", tmp_path / "parts.stl"), "must end in"),
         (2, (chair, "--png", tmp_path / "nowhere" / "parts.png"), "does not exist"),
         (2, (cloud, "--out", cloud), "it is an input"),
-        (2, (chair, "--out", same, "--surfaces", same), "choose two names"),
+        (2, (chair, "--out", same, "--surfaces", same), "choose two different names"),
     ):
         code, out, err = call(capsys, *args)
         assert code == expected

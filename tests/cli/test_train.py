@@ -65,10 +65,10 @@ def test_a_short_training_beats_the_untrained_model(geocaps: Callable[..., Done]
     assert "object: chamfer" in done.stdout
     again = geocaps(*call)
     assert again.returncode == 1
-    assert "already holds a run: continue it with --resume" in again.stderr
+    assert "already contains a run: give --resume to continue it" in again.stderr
     changed = geocaps("--out", second, "--resume", "--seed", 5)
     assert changed.returncode == 1
-    assert "was begun with seed = 0, not 5" in changed.stderr
+    assert "was started with seed = 0, not 5" in changed.stderr
     finished = geocaps("--out", second, "--resume")
     assert finished.returncode == 0, finished.stderr
 

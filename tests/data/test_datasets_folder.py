@@ -139,7 +139,7 @@ def test_survey_finds_bad_files_and_copies(meshes):
     assert found["unreadable"].count == 3
     assert any("broken.off" in example for example in found["unreadable"].examples)
     assert found["duplicated object"].examples == ["box/train/box_1.off = box/copy.off"]
-    assert found["constant cloud (all points at one place)"].examples == ["box/one_place.npy"]
+    assert found["constant cloud (all points in one place)"].examples == ["box/one_place.npy"]
     assert "sizes differ a thousandfold (mixed units?)" in found
 
 
@@ -161,7 +161,7 @@ def test_survey_of_arrays(tmp_path):
     assert summary.classes == {"cup": 4, "bowl": 0}
     assert summary.unlabelled == 1
     assert found["points that are not finite"].examples == ["b", "c"]
-    assert found["constant cloud (all points at one place)"].examples == ["d"]
+    assert found["constant cloud (all points in one place)"].examples == ["d"]
     assert found["duplicated object"].examples == ["f = e"]
     assert found["label out of range"].count == 2
     assert found["object id used twice"].examples == ["f x 2"]

@@ -268,7 +268,7 @@ def test_when_nothing_comes_no_folder_stays(tmp_path):
 
 
 def test_a_set_without_an_address_explains_itself(tmp_path):
-    with pytest.raises(DatasetError, match=r"by a program: .*Google Drive.*--url"):
+    with pytest.raises(DatasetError, match=r"automatically: .*Google Drive.*--url"):
         download("shapenet_core55", tmp_path)
     for source in sources().values():
         assert source.licence

@@ -71,7 +71,7 @@ def test_files_that_cannot_be_packed_are_listed_with_the_reason(folder, tmp_path
     assert "cannot read" in reasons["box/broken.off"]
     assert "3 points" in reasons["box/few.xyz"]
     assert "--points" in reasons["box/few.xyz"]
-    assert "at one place" in reasons["box/place.xyz"]
+    assert "in one place" in reasons["box/place.xyz"]
 
 
 def test_nothing_is_written_when_nothing_can_be_read(tmp_path):

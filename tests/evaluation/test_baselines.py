@@ -132,7 +132,7 @@ def test_names_are_checked():
     assert chosen_baselines("pca, d2,pca") == (["pca", "d2"], [])
     with pytest.raises(UsageError, match="no baseline 'icp'"):
         chosen_baselines("icp")
-    with pytest.raises(UsageError, match="names none"):
+    with pytest.raises(UsageError, match="is empty"):
         chosen_baselines(",")
 
 

@@ -321,7 +321,7 @@ def test_alignment_is_over_asymmetric_classes(make_set):
     scope = alignment_scope(dataset)
     assert scope.classes == ("chair",)
     assert scope.aligned.tolist() == [True, False] * 3
-    missing = [note for note in scope.notes if "no object here" in note]
+    missing = [note for note in scope.notes if "without objects here" in note]
     assert len(missing) == 1
     assert all(name in missing[0] for name in PAPER_CLASSES if name != "chair")
 
@@ -347,7 +347,7 @@ def test_unlabelled_data(model, make_set):
 def test_some_labels_are_enough(model, make_set):
     figures = evaluate(model, make_set(objects=5, labels=[0, 1, -1, -1, 0]), SMALL).to_dict()
     assert 0 <= figures["protocols"]["resampled"]["nn1"] <= 1
-    assert "3 labelled objects of 5" in " ".join(figures["notes"])
+    assert "3 of 5 objects that have a label" in " ".join(figures["notes"])
 
 
 def test_one_object(model, make_set):
@@ -369,7 +369,7 @@ def test_part_labels_of_a_file_are_compared(model, make_set):
 
 
 def test_nothing_to_evaluate(model, make_set):
-    with pytest.raises(DatasetError, match="no object is left"):
+    with pytest.raises(DatasetError, match="no objects to evaluate"):
         evaluate(model, make_set().subset(np.zeros(0, dtype=np.int64)), SMALL)
 
 

@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces
+from geocaps.atomic import make_folder
 from geocaps.datasets import load
 from geocaps.errors import UsageError
 from geocaps.evaluation.figures import FIGURES, draw_all
-from geocaps.evaluation.report import make_folder, write_report, write_results
+from geocaps.evaluation.report import write_report, write_results
 from geocaps.evaluation.run import Settings, evaluate
 
 

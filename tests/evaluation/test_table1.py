@@ -140,8 +140,8 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     assert {letter: row.steps for letter, row in fixed.items()} == {"A": 2, "E": 2}
     said.clear()
     again = table1(dataset, tmp_path / "runs", **options)
-    assert sum("a finished run" in sentence for sentence in said) == 5
-    assert sum("measured before" in sentence for sentence in said) == 5
+    assert sum("finished before" in sentence for sentence in said) == 5
+    assert sum("evaluated before" in sentence for sentence in said) == 5
     assert not any("training" in sentence or "measuring" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
         letter: _still(row) for letter, row in rows.items()
@@ -152,7 +152,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     fewer = table1(load(data).subset(range(3)), tmp_path / "runs", **options | {"settings": ["B"]})
     assert any("measuring" in sentence for sentence in said)
     assert fewer["B"].figures["parts"]["objects"] == 3
-    with pytest.raises(ConfigError, match="was begun with seed = 0, not 5"):
+    with pytest.raises(ConfigError, match="was started with seed = 0, not 5"):
         table1(dataset, tmp_path / "runs", **options | {"seed": 5})
     text = paper_table(rows, dataset)
     assert all(f"{PAPER[letter]['rae_mean']:.3f} → " in text for letter in SETTINGS)

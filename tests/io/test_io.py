@@ -190,7 +190,7 @@ def test_labels_and_colors_are_in_the_file(tmp_path):
     ("name", "points", "extras", "words"),
     [
         ("a.las", np.zeros((2, 3)), {}, "must end in .npy or"),
-        ("a.npy", np.zeros((2, 3)), {"labels": [1, 2]}, "NPY holds points alone"),
+        ("a.npy", np.zeros((2, 3)), {"labels": [1, 2]}, "NPY holds only points"),
         ("none/a.ply", np.zeros((2, 3)), {}, "does not exist"),
         ("a.ply", np.zeros((2, 2)), {}, "shape"),
         ("a.ply", np.array([["a", "b", "c"]]), {}, "must be numbers"),

@@ -58,7 +58,7 @@ def test_bad_values_are_refused_by_name():
         config.__post_init__()
     with pytest.raises(ConfigError, match="at least the number of parts"):
         ModelConfig(points=4)
-    with pytest.raises(ConfigError, match="no preset is called 'huge'; there are cpu, paper"):
+    with pytest.raises(ConfigError, match="no preset 'huge': choose from cpu, paper"):
         preset("huge")
     with pytest.raises(ConfigError, match="ModelConfig has no 'surprise'"):
         ModelConfig.from_dict({**preset("cpu").to_dict(), "surprise": 1})

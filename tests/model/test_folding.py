@@ -34,7 +34,7 @@ def test_triangles_cover_the_grid_once():
 
 def test_decoder_equals_the_formula_on_the_concatenation():
     torch.manual_seed(0)
-    decoder = FoldingDecoder(8, 16, 2, learn_sigma=False)
+    decoder = FoldingDecoder(8, 16, 2, log_sigma=-6.0)
     feature, square = torch.randn(3, 8), torch.rand(20, 2) - 0.5
     found = decoder(feature, square)
     for one, expected in zip(found, feature, strict=True):

@@ -11,7 +11,6 @@ from geocaps.model.look import (
     Look,
     Shown,
     Viewpoints,
-    cube_rotations,
     occupancy,
     seen_from,
     turned_grids,
@@ -55,7 +54,7 @@ def test_a_point_of_weight_0_is_not_there():
 
 
 def test_the_cube_has_24_proper_rotations_and_the_first_is_the_identity():
-    rotations = cube_rotations()
+    rotations = CUBE
     torch.testing.assert_close(torch.linalg.det(rotations), torch.ones(24))
     torch.testing.assert_close(rotations @ rotations.mT, torch.eye(3).expand(24, 3, 3))
     assert len({tuple(rotation.flatten().tolist()) for rotation in rotations}) == len(CUBE) == 24
@@ -66,7 +65,7 @@ def test_turned_grids_are_what_the_turned_viewpoints_see():
     """One grid, transposed and flipped, against counting again from each of the 24 viewpoints."""
     points = 0.5 * torch.randn(2, 50, 3, generator=generator()).double().clamp(-1.8, 1.8)
     weight = torch.full((2, 50), 1 / 50).double()
-    counted = [occupancy(points @ rotation.double(), weight) for rotation in cube_rotations()]
+    counted = [occupancy(points @ rotation.double(), weight) for rotation in CUBE]
     torch.testing.assert_close(turned_grids(occupancy(points, weight)), torch.stack(counted, dim=1))
 
 

@@ -11,7 +11,7 @@ from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parts, agree
 from geocaps.model.config import AgreementWeights, PaperWeights
-from geocaps.model.look import Shown, Viewpoints, cube_rotations
+from geocaps.model.look import CUBE, Shown, Viewpoints
 from geocaps.model.losses import chamfer, part_regression, weighted
 from geocaps.model.object import LEADING, NEAR_ENOUGH, merged, misplacement
 from tests.model import literal
@@ -265,7 +265,7 @@ def test_starts_are_the_frames_on_the_surfaces_axes(tiny):
     shown = two_views(tiny).shown
     axes, center = surface_axes(shown.points, shown.weight)
     starts = tiny.object.starts(shown)
-    for number, rotation in enumerate(cube_rotations()):
+    for number, rotation in enumerate(CUBE):
         torch.testing.assert_close(starts.pose.rotation_matrix()[:, number], axes @ rotation, atol=1e-5, rtol=0)
         torch.testing.assert_close(starts.pose.translation[:, number], center)
 

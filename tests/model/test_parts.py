@@ -183,10 +183,10 @@ def test_learned_sigma_gets_a_gradient_and_moves_towards_the_residual():
     layer.loss(clouds(2, 64), generator()).sum().backward()
     assert head.bias.grad < 0
     features = torch.randn(2, 3, TINY.parts.feature)
-    torch.testing.assert_close(layer.decoder.log_sigma(features, -6.0), torch.full((2, 3), -6.0))
+    torch.testing.assert_close(layer.decoder.log_sigma(features), torch.full((2, 3), -6.0))
     with torch.no_grad():
         head.bias.fill_(1.0)
-    torch.testing.assert_close(layer.decoder.log_sigma(features, -6.0), torch.full((2, 3), -5.0))
+    torch.testing.assert_close(layer.decoder.log_sigma(features), torch.full((2, 3), -5.0))
 
 
 def test_a_learned_sigma_per_part_changes_the_routing():

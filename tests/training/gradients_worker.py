@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
+from geocaps.model.autoencoder import untrained
 from geocaps.training.batches import Batches, open_data, pieces_of
 from geocaps.training.config import STAGES, TrainConfig
 from geocaps.training.distributed import World, join
 from geocaps.training.loop import StepGradients
-from geocaps.training.run import untrained
 from geocaps.training.stage import stage_of
 from tests.training import tiny
 

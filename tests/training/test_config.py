@@ -46,7 +46,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (PaperObjective, {"decoded_points": 15}, "decoded_points must be a square number"),
     (PaperObjective, {"noise_to": 200.0}, "noise_to must lie in 0 to 180"),
     (PaperObjective, {"ramp_from": 0.5, "ramp_to": 0.1}, "ramp_from must not pass ramp_to"),
-    (PaperObjective, {"weights": PaperWeights(part=0.0, chamfer=0.0)}, "nothing trains the decoders"),
+    (PaperObjective, {"weights": PaperWeights(part=0.0, chamfer=0.0)}, "nothing would train the decoders"),
     (AgreementObjective, {"weights": AgreementWeights(choice=-1.0)}, "weights.choice must not be negative"),
     (Augmentation, {"stretch": 0.5}, "stretch must be at least 1"),
     (Augmentation, {"crop_share": 2.0}, "crop_share must lie in 0 to 1"),

@@ -12,7 +12,7 @@ from geocaps.data import concat, load
 from geocaps.geometry.se3 import Pose
 from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.config import preset
-from geocaps.model.look import cube_products, cube_rotations
+from geocaps.model.look import CUBE, cube_products
 from geocaps.model.ties import Ties, smoothed, synchronised, ties
 from geocaps.training.config import AgreementObjective
 from geocaps.training.distributed import World
@@ -25,7 +25,7 @@ def products() -> np.ndarray:
 
 
 def test_products_are_those_of_the_rotations() -> None:
-    table, cube = products(), cube_rotations()
+    table, cube = products(), CUBE
     for g, k in itertools.product(range(24), repeat=2):
         assert torch.equal(cube[g] @ cube[k], cube[int(table[g, k])])
 
@@ -103,7 +103,7 @@ def test_chances_follow_an_object_that_is_turned_and_measured_anew() -> None:
     common = CommonFrames(axes, chance / chance.sum(dim=1, keepdim=True), torch.zeros(5, 1, dtype=torch.int64))
     objects = torch.tensor([3, 0, 4])
     turned = Pose.random(3, generator=generator).rotation_matrix()
-    cube, table = cube_rotations(), products()
+    cube, table = CUBE, products()
     reordered = torch.tensor([7, 0, 19])
     little = Pose.perturbation(3, max_angle=0.1, generator=generator).rotation_matrix()
     found = (turned @ axes[objects] @ cube[reordered] @ little)[:, None] @ cube

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from geocaps.model.autoencoder import untrained
 from geocaps.training.batches import Batches, open_data
 from geocaps.training.distributed import World
 from geocaps.training.loop import SPACING, StepGradients
-from geocaps.training.run import untrained
 from geocaps.training.stage import stage_of
 from tests.training import tiny
 

@@ -17,12 +17,11 @@ from geocaps.geometry.se3 import Pose
 from geocaps.io import load_points
 from geocaps.viewer import mode
 from geocaps.viewer.cloud_modes import AlignedPair, Found, trimmed_distance
-from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
+from geocaps.viewer.clouds import AS_GIVEN, ShownCloud, embedded_cloud, shown_cloud
 from geocaps.viewer.page import json_bytes, ply_bytes
 from geocaps.viewer.paint_mode import Painting, of_its_kind
 from geocaps.viewer.scene_mode import SeenScene
 from geocaps.viewer.track_mode import ToTrack, followed, read_poses
-from geocaps.viewer.upright import AS_GIVEN
 
 
 @pytest.fixture(scope="module")

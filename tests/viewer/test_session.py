@@ -12,10 +12,9 @@ from geocaps.data.synthetic import make_shape
 from geocaps.errors import InvalidInputError
 from geocaps.viewer import clouds
 from geocaps.viewer import session as viewer_session
-from geocaps.viewer.clouds import ShownCloud, embedded_cloud, shown_cloud
+from geocaps.viewer.clouds import AS_GIVEN, KNOWN, ShownCloud, embedded_cloud, shown_cloud, stances
 from geocaps.viewer.object_mode import viewpoint_frames
 from geocaps.viewer.session import UPRIGHT, ObjectSession, Principal
-from geocaps.viewer.upright import AS_GIVEN, KNOWN, stances
 
 
 def test_the_canonical_view_stands_as_the_object_did_when_it_was_opened(session):

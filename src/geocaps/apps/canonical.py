@@ -16,9 +16,10 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Alternative, Encoding, is_ambiguous
 from geocaps.apps.orient import Described, Oriented, Standing, check_axis, oriented_like, stood_up
+from geocaps.atomic import make_folder
 from geocaps.data.folder import list_items
 from geocaps.errors import GeocapsError, InvalidInputError, Skipped, UsageError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity
 from geocaps.io.save import CLOUD_SUFFIXES, MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
@@ -29,24 +30,24 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, repr=False)
 class Canonical:
-    """One object in its canonical pose, in your units: rotated and moved, not scaled. All arrays are numpy's."""
+    """One object in its canonical pose, in your units: rotated and moved, not scaled. All arrays are in numpy."""
 
     name: str
     given: Float[np.ndarray, "n 3"]
-    """Points as they came (of a mesh: drawn from its surface)."""
+    """Points as given (for a mesh: sampled from its surface)."""
     pose: Similarity
     """``T_world_object``: its inverse brings the object to its canonical pose (scale 1)."""
     confidence: float
-    """How far to trust the pose, from 0 to 1."""
+    """Confidence in the pose, from 0 to 1."""
     alternatives: tuple[Alternative, ...]
-    """Other poses that are nearly as probable: the object's symmetries."""
+    """Other poses that are nearly as probable, such as the object's symmetries."""
     mesh: Mesh | None
-    """Mesh that the points were drawn from, as it came."""
+    """The mesh that the points were sampled from, as given."""
     dropped: int = 0
     """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
     oriented_by: str = "capsule"
-    """What its orientation comes from: its capsule; with ``like`` the example; with ``up`` its own support (stability),
-    or that of its kind as well."""
+    """Basis of its orientation: its capsule; with ``like``, the example; with ``up``, its own stability, or that of its
+    kind as well."""
 
     @property
     def points(self) -> Float64[np.ndarray, "n 3"]:
@@ -55,7 +56,7 @@ class Canonical:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether another pose is nearly as probable, as for anything symmetric."""
+        """Whether another pose is nearly as probable, as for symmetric objects."""
         return is_ambiguous(self.confidence, self.alternatives)
 
     def __repr__(self) -> str:
@@ -76,14 +77,14 @@ class Canonical:
             save_cloud(path, self.points)
 
     def thumbnail(self) -> Canonical:
-        """The same with some of the points, for a picture."""
-        chosen = evenly(min(len(self.given), _DRAWN_POINTS), len(self.given))
+        """The same with only some of the points, for a picture."""
+        chosen = at_most(_DRAWN_POINTS, len(self.given))
         return replace(self, given=self.given[chosen], mesh=None)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One object and where its result goes."""
+    """One object, and the file for its result."""
 
     name: str
     source: Source | Encoding
@@ -103,11 +104,11 @@ def canonical(
 ) -> list[Canonical]:
     """Brings objects to their canonical poses: files, folders, clouds, trimeshes, encodings, or several of these.
 
-    One source gives a list of one. ``out`` is a folder for the results, each under its own name and as a file of type
-    ``suffix``; ``png`` is a picture of all, as given above and canonical below. What cannot be read raises, as in
-    ``encode``; :func:`canonical_each` skips it. Without a ``model`` the shipped weights are used. ``like`` is an object
-    that stands as all should: the others, of its kind, are turned as it is. ``up`` (x, y or z) is the axis that they
-    stand along, each by what would support it, and by how similar ones among them stand. ``drop_invalid`` leaves out
+    One source gives a list of one. ``out`` is a folder for the results, which keep their names and get the type
+    ``suffix``; ``png`` is a picture of all objects, as given above and canonical below. Unreadable sources raise, as in
+    ``encode``; :func:`canonical_each` skips them. Without a ``model`` the shipped weights are used. ``like`` is an
+    example of the orientation wanted for objects of its kind. ``up`` (x, y or z) is the axis that should point up: each
+    object is stood on a side that would support it, and like similar ones among them. ``drop_invalid`` leaves out
     points that are NaN or infinite, which are refused otherwise.
     """
     jobs = find_jobs(sources, None if out is None else Path(out), suffix)
@@ -129,29 +130,28 @@ def canonical(
 
 
 class Turning(NamedTuple):
-    """A way to turn all objects together: what is needed of each, and the orientations that follow."""
+    """A way to orient all objects together: the data needed from each, and the function that orients them."""
 
     describe: Callable[[Encoding], Any]
     orient: Callable[[list[Any]], list[Oriented]]
 
 
 def turning_by(like: Encoding | None, up: str | None) -> Turning | None:
-    """As an example is, or upright; None where every object keeps its canonical pose."""
+    """The way to orient like an example, or upright; None if every object keeps its canonical pose."""
     if up is None:
         return None if like is None else Turning(Described.of, partial(oriented_like, Described.of(like)))
     check_axis(up)
     if like is not None:
-        raise UsageError("an example says how the objects stand: give like or up, not both")
+        raise UsageError("like and up both set the orientation: give only one of them")
     return Turning(Standing.of, partial(stood_up, axis=up))
 
 
 def canonical_each(
     jobs: Iterable[Job], model: Model, *, turning: Turning | None = None, drop_invalid: bool = False
 ) -> Iterator[Canonical | Skipped]:
-    """Results one at a time, for any number of objects, each saved where its job says; a bad one gives its reason.
+    """Results one at a time, for any number of objects, each saved as its job says; a failed one gives the reason.
 
-    With ``turning`` all objects are encoded first, as they are compared with each other, and read again for their
-    results.
+    With ``turning`` all objects are encoded first, because they are compared with each other, and then read again.
     """
     if turning is None:
         yield from each_saved(jobs, lambda job: _one(job, model, drop_invalid))
@@ -168,19 +168,16 @@ def canonical_each(
 
 
 def each_saved(jobs: Iterable[Job], work: Callable[[Job], Result]) -> Iterator[Result | Skipped]:
-    """Results one at a time, each saved where its job says; an object that cannot be worked on gives its reason."""
+    """Results one at a time, each saved as its job says; an object that fails gives the reason."""
     for job in jobs:
         found = _tried(job, work)
         yield found if isinstance(found, Skipped) else saved(found, job)
 
 
 def saved(found: Result, job: Job) -> Result:
-    """A result, written where its job says."""
+    """A result, saved as its job says."""
     if job.target is not None:
-        try:
-            job.target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {job.target.parent}: {error.strerror or error}") from error
+        make_folder(job.target.parent)
         found.save(job.target)  # type: ignore[attr-defined]
     return found
 
@@ -199,22 +196,22 @@ def _as_oriented(found: Oriented, drop_invalid: bool, job: Job) -> Canonical:
 
 
 def picture(objects: Sequence[Canonical], up: str = "y") -> bytes:
-    """PNG: the objects as given, and below each its canonical pose; ``?`` marks those that are ambiguous.
+    """A PNG of the objects as given, with the canonical pose of each below; ``?`` marks ambiguous ones.
 
-    Of more than 64 objects it shows 64, spread evenly. ``up`` is the axis of the canonical poses that points up in the
-    picture: that of ``--up``, else y, which is up in most collections.
+    At most 64 objects are shown, evenly spread. ``up`` is the axis of the canonical poses that points up in the
+    picture: that of ``--up``, or else y, which is up in most collections.
     """
     from geocaps.apps.drawing import Grid, draw_points
 
     if not objects:
         raise InvalidInputError("there is no object to draw")
-    # The next two axes in turn: a rotation, nothing is mirrored.
+    # A cyclic permutation of the axes is a rotation, not a reflection.
     along = np.roll(np.arange(3), 1 - "xyz".index(up))
 
     def stood(one: Canonical) -> Float64[np.ndarray, "n 3"]:
         return one.points[:, along]
 
-    shown = [objects[index] for index in evenly(min(len(objects), MOST_DRAWN), len(objects))]
+    shown = [objects[index] for index in at_most(MOST_DRAWN, len(objects))]
     columns = min(len(shown), _COLUMNS)
     grid = Grid(2 * -(-len(shown) // columns), columns)
     for index, one in enumerate(shown):
@@ -225,10 +222,10 @@ def picture(objects: Sequence[Canonical], up: str = "y") -> bytes:
 
 
 def find_jobs(sources: Source | Encoding | Iterable[Source | Encoding], out: Path | None, suffix: str) -> list[Job]:
-    """Every object, with folders opened, and a place of its own below ``out`` for each result."""
+    """All objects, including those in folders, with a file of its own in ``out`` for each result."""
     written = sorted({*CLOUD_SUFFIXES, *MESH_SUFFIXES})
     if suffix not in written:
-        raise UsageError(f"the suffix {suffix} is not written: choose one of {' '.join(written)}")
+        raise UsageError(f"files of type {suffix} cannot be written: choose one of {' '.join(written)}")
     found = list(_listed(sources))
     if not found:
         raise UsageError("no files were given: name clouds, meshes or folders of them")
@@ -255,7 +252,7 @@ def find_jobs(sources: Source | Encoding | Iterable[Source | Encoding], out: Pat
 
 
 def _listed(sources: Any) -> Iterator[tuple[Job, Path]]:
-    """Every object and its path below the output folder: a file's name; of a folder's files the path below it."""
+    """Every object, and its path in the output folder: a file's name, or its path below the given folder."""
     is_one = isinstance(sources, (str, os.PathLike, Encoding)) or hasattr(sources, "vertices")
     for index, source in enumerate([sources] if is_one or getattr(sources, "ndim", 3) == 2 else sources):
         if not isinstance(source, (str, os.PathLike)):
@@ -279,7 +276,7 @@ def _one(job: Job, model: Model, drop_invalid: bool) -> Canonical:
 
 
 def encoded(job: Job, model: Model, drop_invalid: bool) -> Encoding:
-    """The encoding of a job's object; an error names it."""
+    """The encoding of a job's object; errors name the object."""
     if isinstance(job.source, Encoding):
         return job.source
     try:

@@ -1,4 +1,4 @@
-"""Input validation: whatever a user calls a point cloud, as checked arrays."""
+"""Input validation: any kind of point cloud that users may pass, as checked arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from geocaps.geometry.se3 import Pose  # torch, which validation does without
 
 MESH_POINTS = 4096
-"""Points sampled from a mesh that is handed over as an object."""
+"""Points sampled from a mesh that is passed as an object."""
 _LINE = 1e-4
-"""A cloud whose second spread is this small beside the first is a line: its rotation about that line is undefined."""
+"""Second spread of a cloud, relative to the first, below which it is a line with an undefined rotation about it."""
 
 Source = Any
-"""A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) as trimesh has; or several."""
+"""A path, an array or tensor ``[N, 3]``, an object with ``vertices`` (and ``faces``) like trimesh's; or several."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Cloud:
 
     points: np.ndarray  # [n, 3], float32 or float64, finite
     name: str
-    vertices: np.ndarray | None = None  # of the mesh that the points were drawn from: [v, 3], as they came
+    vertices: np.ndarray | None = None  # of the mesh that the points were sampled from: [v, 3], unchanged
     faces: np.ndarray | None = None  # [f, 3]
-    dropped: int = 0  # points (of a mesh: vertices) that were NaN or infinite, and are left out
+    dropped: int = 0  # number of points (of a mesh: vertices) left out because they were NaN or infinite
     labels: np.ndarray | None = None  # [n] of the points, where a file has any
 
 
 def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = False) -> Cloud:
-    """One cloud, or one sentence that says why not; ``drop_invalid`` leaves points out that are NaN or infinite."""
+    """One checked cloud, or an error; ``drop_invalid`` leaves out points that are NaN or infinite."""
     vertices = faces = labels = None
     if isinstance(source, Cloud):
         points, name, vertices, faces = source.points, source.name, source.vertices, source.faces
         dropped, labels = source.dropped, source.labels
     elif isinstance(source, (str, os.PathLike)):
-        from geocaps.io import load_points  # readers of files are not needed to load weights
+        from geocaps.io import load_points  # not needed to load weights
 
         loaded, name = load_points(source, drop_invalid=drop_invalid), str(source)
         points, vertices, faces, dropped = loaded.points, loaded.vertices, loaded.faces, loaded.dropped
@@ -63,19 +63,19 @@ def as_cloud(source: Source, minimum: int, name: str, *, drop_invalid: bool = Fa
     largest = float(np.abs(points).max(initial=0))
     if largest > MAX_COORDINATE:
         raise InvalidInputError(
-            f"{name} has a coordinate of {largest:.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
+            f"{name} has a coordinate of {largest:.3g}, which exceeds the limit of {MAX_COORDINATE:.0e}"
         )
     return Cloud(points, name, vertices, faces, dropped, labels)
 
 
 class Placed:
-    """A result whose ``pose`` brings one cloud into the frame of another: ``x_parent = scale · R · x_local + t``."""
+    """A result with a ``pose`` from one cloud's frame to another's: ``x_parent = scale · R · x_local + t``."""
 
     pose: Similarity
 
     @property
     def matrix(self) -> Float64[np.ndarray, "4 4"]:
-        """The pose as a matrix; its upper left block is ``scale · R``."""
+        """The pose as a matrix with ``scale · R`` in its upper left block."""
         return self.pose.matrix()
 
     @property
@@ -83,7 +83,7 @@ class Placed:
         return float(self.pose.scale)
 
     def apply(self, source: Source) -> Float64[np.ndarray, "*points 3"]:
-        """Local points in the parent's frame: an array or list ``[..., 3]``, a path, a mesh (its vertices)."""
+        """Points from the local to the parent frame: an array or list ``[..., 3]``, a path, a mesh (its vertices)."""
         return self.pose.apply(_coordinates(source))
 
 
@@ -96,45 +96,45 @@ def _coordinates(source: Source) -> np.ndarray:
 
 
 def require_extent(points: np.ndarray, name: str) -> None:
-    """Refuses points ``[n, 3]`` that are all in one place or on one line: such a cloud has no orientation."""
+    """Raises for points ``[n, 3]`` that are all in one place or on one line, which have no orientation."""
     exact = np.asarray(points, dtype=np.float64)
     center = exact.mean(axis=0)
     offset = exact - center
     reach = float(np.abs(offset).max())
     if reach <= 1e-12 * float(np.abs(center).max()) or reach == 0:
-        raise InvalidInputError(f"the points of {name} are all in one place: such a cloud has no orientation")
+        raise InvalidInputError(f"the points of {name} are all in one place, so they have no orientation")
     offset /= reach
     variance = np.linalg.eigvalsh(offset.T @ offset)
     if variance[1] <= _LINE**2 * variance[2]:
-        raise InvalidInputError(f"the points of {name} lie on one line: the rotation about that line is undefined")
+        raise InvalidInputError(f"the points of {name} lie on one line, so the rotation about that line is undefined")
 
 
 def normalization(points: Float[np.ndarray, "n 3"], name: str) -> Similarity:
-    """From the model's frame to the user's: the centroid comes from the origin, the farthest point from radius 1.
+    """From the model's frame, with the centroid at 0 and the farthest point at distance 1, to the user's.
 
-    ``x_user = scale · x_model + translation``, in float64: map coordinates keep their digits. A cloud that is one
-    single point keeps scale 1.
+    ``x_user = scale · x_model + translation``, in float64, so that map coordinates keep their precision. The scale of a
+    single point is 1.
     """
     exact = points.astype(np.float64)
     center = exact.mean(axis=0)
     radius = float(np.sqrt(((exact - center) ** 2).sum(axis=1).max()))
     if not np.isfinite(radius):
-        raise InvalidInputError(f"{name} has coordinates that are NaN, infinite or too large to be measured")
+        raise InvalidInputError(f"{name} has coordinates that are NaN, infinite or too large")
     if radius == 0 and np.ptp(exact, axis=0).any():
-        raise InvalidInputError(f"{name} is too small to be measured: scale its coordinates up first")
-    # Points that differ by rounding alone are one point.
+        raise InvalidInputError(f"{name} is too small: scale its coordinates up first")
+    # Points that differ only by rounding are one point.
     alone = radius <= 1e-12 * float(np.abs(center).max())
     return Similarity(np.eye(3), center, 1.0 if alone or radius == 0 else radius)
 
 
 def to_user(pose: Pose, own: Similarity) -> Similarity:
-    """Poses of the model's frame in the user's coordinates: positions scale, rotations stay."""
+    """Poses from the model's frame to the user's coordinates: positions are scaled, rotations are not."""
     translation = pose.translation.double().numpy() * own.scale + own.translation
     return Similarity.from_wxyz(pose.wxyz.double().numpy(), translation)
 
 
 def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, int]:
-    """Points of a mesh object, with its vertices and faces where it has any, and how many vertices were left out."""
+    """Points of a mesh object, its vertices and faces if it has any, and the number of vertices left out."""
     from geocaps.io import finite_only, sample_surface
 
     given, faces = _array(np.asarray(mesh.vertices), name, flat=True), getattr(mesh, "faces", None)
@@ -147,15 +147,15 @@ def _mesh_points(mesh: Any, name: str, drop: bool) -> tuple[np.ndarray, np.ndarr
 
 
 def _array(source: Any, name: str, flat: bool = False) -> np.ndarray:
-    """Numbers as float32 or float64; ``flat``: only ``[N, 3]`` will do."""
-    torch = sys.modules.get("torch")  # not imported here: who has a tensor has imported it
+    """Numbers as float32 or float64; with ``flat`` they must be ``[N, 3]``."""
+    torch = sys.modules.get("torch")  # not imported here: whoever passes a tensor has imported it
     if torch is not None and isinstance(source, torch.Tensor):
         source = _from_torch(source, name)
     if np.ma.is_masked(source):
         raise InvalidInputError(f"{name} has masked points: remove them first, with compress_rows for instance")
     try:
         array = np.asarray(source)
-    except Exception as error:  # whatever a foreign object's conversion raises
+    except Exception as error:  # a foreign object's conversion may raise anything
         raise InvalidInputError(f"{name} is not an array [N, 3] of points: {_first_line(error)}") from error
     if array.dtype.kind not in "fiu":
         raise InvalidInputError(
@@ -164,9 +164,9 @@ def _array(source: Any, name: str, flat: bool = False) -> np.ndarray:
     if flat and (array.ndim != 2 or array.shape[1] != 3):
         raise InvalidInputError(f"{name} must be an array [N, 3] of points, not of shape {list(array.shape)}")
     kept = array.dtype.isnative and array.dtype in (np.float32, np.float64)
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # overflow becomes infinite, and is refused as such
         array = array if kept else array.astype(np.float64)
-    # PyTorch takes neither arrays read backwards nor read-only ones.
+    # PyTorch accepts neither arrays with negative strides nor read-only ones.
     return array if array.flags.writeable and min(array.strides, default=1) >= 0 else array.copy()
 
 
@@ -178,7 +178,7 @@ def _from_torch(tensor: Any, name: str) -> np.ndarray:
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     except (TypeError, RuntimeError) as error:  # sparse, quantised, without data
         raise InvalidInputError(
-            f"{name} is a tensor that cannot be made an array (a plain dense one is needed): {_first_line(error)}"
+            f"{name} is a tensor that cannot be converted to an array (it must be dense): {_first_line(error)}"
         ) from error
 
 

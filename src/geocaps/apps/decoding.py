@@ -1,4 +1,4 @@
-"""What capsules decode to, from the network's values or from a file: surfaces, and the part of each point."""
+"""Decoded capsules, from the network's values or from a file: surfaces, and the part of each point."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jaxtyping import Float, Float64, Int
 
 from geocaps.geometry.sampling import not_stray, reduced
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.blocks import grid_triangles
-from geocaps.model.capsules import Capsules
+from geocaps.model.capsules import Capsules, Parse
 from geocaps.model.parts import log_likelihood, min_square_distance
 
 _LABEL_BLOCK = 1 << 14
@@ -29,24 +29,24 @@ class Surface:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What the network made of one object ``[1, ...]``, to decode it when asked."""
+    """The network's values for one object ``[1, ...]``, decoded on demand."""
 
     network: GeometricCapsuleAutoencoder
     parse: Parse
     normalization: Similarity
 
     def labels(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
-        """Parts of the cloud's own points, -1 for strays."""
+        """The part of each point of the cloud, -1 for stray points."""
         return np.where(not_stray(points), self.part_of(points), -1)
 
     def canonical_labels(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
-        """The same by the object's own decomposition."""
+        """The same by the canonical decomposition."""
         return np.where(not_stray(points), self.canonical_part_of(points, points), -1)
 
     def canonical_part_of(
         self, points: Float[np.ndarray, "m 3"], cloud: Float[np.ndarray, "n 3"]
     ) -> Int[np.ndarray, "m"]:
-        """Part of the object's own decomposition of its cloud that explains each point best."""
+        """The part of the canonical decomposition of ``cloud`` that explains each point best."""
         whole = self.normalization @ Similarity(
             np.eye(3), self.parse.object.pose.translation[0].double().numpy(), float(self.parse.scale)
         )
@@ -55,15 +55,15 @@ class Parsed:
         return self._nearest_part(points, parts, whole)
 
     def part_of(self, points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
-        """Part that explains each point best."""
+        """The part that explains each point best."""
         return self._nearest_part(points, self.parse.parts, self.normalization)
 
     @torch.no_grad()
     def _nearest_part(self, points: Float[np.ndarray, "n 3"], parts: Capsules, own: Similarity) -> Int[np.ndarray, "n"]:
-        """Part capsules ``[1, j]`` of the frame ``own``; in blocks of bounded memory."""
+        """For part capsules ``[1, j]`` in the frame ``own``; in blocks, to limit memory."""
         first = self.network.parts
         surfaces = first.decode(parts)
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)[..., None]
+        log_sigma = first.decoder.log_sigma(parts.feature)[..., None]
         blocks = [np.empty(0, dtype=np.int64)]
         for start in range(0, len(points), _LABEL_BLOCK):
             local = (points[start : start + _LABEL_BLOCK].astype(np.float64) - own.translation) / own.scale
@@ -81,7 +81,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file keeps of one object."""
+    """Decoded values of one object, as stored in a file."""
 
     labels: Int[np.ndarray, "n"]
     canonical_labels: Int[np.ndarray, "n"]

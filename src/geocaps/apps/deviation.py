@@ -1,4 +1,4 @@
-"""Deviation of an aligned scan from a reference: how far each point lies from its surface, in figures and colours."""
+"""Deviation of an aligned scan from a reference: the distance of each point from its surface, with colours."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy.spatial import cKDTree
 from geocaps.apps.clouds import Cloud
 from geocaps.io import sample_surface
 
-_SAMPLES = 20_000  # of the reference's surface, to find the faces that may be nearest
+_SAMPLES = 20_000  # samples of the reference's surface, to find candidates for the nearest face
 _CANDIDATES = 8
-_TIED = 1e-9  # of the extent: faces that meet in an edge are equally near
+_TIED = 1e-9  # of the extent: faces that meet at an edge are equally near
 _FULL = 0.95  # share of the points whose colours are not saturated
 _SHOWN, _PANEL = 20_000, 560
 _BEHIND, _ON, _BEFORE = (0.13, 0.4, 0.67), (0.97, 0.97, 0.97), (0.7, 0.09, 0.17)
@@ -25,13 +25,13 @@ class Deviation:
 
     points: Float[np.ndarray, "n 3"]
     distance: Float64[np.ndarray, "n"]
-    """Positive on the side that the normals of the faces point to, negative behind; never negative unless signed."""
+    """Positive on the side to which the normals of the faces point, negative behind; without faces never negative."""
     signed: bool
-    """Whether the reference has faces; without them there is no before and behind."""
+    """Whether the reference has faces, without which there are no sides."""
 
     @property
     def limit(self) -> float:
-        """The distance at which colours are full: 95 % of the points are nearer."""
+        """The distance at which colours saturate; 95 % of the points are nearer."""
         return max(float(np.quantile(np.abs(self.distance), _FULL)), np.finfo(np.float64).tiny)
 
     def figures(self) -> dict[str, float]:
@@ -46,7 +46,7 @@ class Deviation:
         }
 
     def colors(self) -> UInt8[np.ndarray, "n 3"]:
-        """Blue behind the surface, white on it, red before it."""
+        """Blue behind the surface, white on it, red in front of it."""
         share = np.clip(self.distance / self.limit, -1, 1)[:, None]
         full = np.where(share < 0, _BEHIND, _BEFORE)
         return np.rint(255 * (np.array(_ON) + np.abs(share) * (full - np.array(_ON)))).astype(np.uint8)
@@ -54,22 +54,22 @@ class Deviation:
     def png(self) -> bytes:
         """The points in their colours, with the legend and the figures."""
         from geocaps.apps.drawing import Grid, draw_points
-        from geocaps.geometry.sampling import evenly
+        from geocaps.geometry.sampling import at_most
 
-        some = evenly(min(len(self.points), _SHOWN), len(self.points))
+        some = at_most(_SHOWN, len(self.points))
         grid = Grid(1, 1, panel=_PANEL)
         draw_points(grid.panel(0, 0), self.points[some], self.colors()[some] / 255)
         figures = self.figures()
         text = f"mean {figures['mean']:.3g}, RMS {figures['rms']:.3g}, 95 % within {figures['absolute_95']:.3g}, "
         text += f"from {figures['least']:.3g} to {figures['greatest']:.3g}"
         behind = {f"{-self.limit:.3g} behind": _BEHIND} if self.signed else {}
-        before = f"{self.limit:.3g} before" if self.signed else f"{self.limit:.3g} away (no faces, no sign)"
+        before = f"{self.limit:.3g} in front" if self.signed else f"{self.limit:.3g} away (unsigned, without faces)"
         grid.caption(text, {**behind, "0": _ON, before: _BEFORE})
         return grid.png()
 
 
 def deviation(points: Float[np.ndarray, "n 3"], reference: Cloud) -> Deviation:
-    """Distances of points from the faces of a reference in the same frame, or from its points if it has no faces."""
+    """Distances of points from the faces of a reference in the same frame or, if it has none, from its points."""
     exact = np.asarray(points, dtype=np.float64)
     if reference.faces is None or reference.vertices is None:
         return Deviation(exact, cKDTree(reference.points).query(exact)[0], signed=False)
@@ -82,7 +82,7 @@ def _signed(
 ) -> Float64[np.ndarray, "n"]:
     """Exact distances to the nearest of the faces around each point, with the sign of their normals.
 
-    Of faces that are equally near, because they meet there, the one that faces the point most decides the sign.
+    If several faces are equally near, because they meet there, the one that faces the point most determines the sign.
     """
     import trimesh
 

@@ -1,6 +1,6 @@
-"""Figures of rendered objects with names, captions and legends, and how results look in a notebook.
+"""Figures of rendered objects with titles, captions and legends, and the display of results in notebooks.
 
-What is in a panel is drawn by ``rendering``; matplotlib sets the text. No pyplot: no global state, no display.
+Panels are drawn by ``rendering``, and text by matplotlib, without pyplot and thus without global state or a display.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from geocaps.apps.rendering import Scene
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 
 if TYPE_CHECKING:
     from geocaps.apps.align import Alignment
@@ -122,7 +122,7 @@ def to_png(figure: Figure) -> bytes:
 
 
 def part_colors(count: int) -> Float[np.ndarray, "count 3"]:
-    """Colours that differ from their neighbours in number; none of them is grey."""
+    """Colours of which neighbours in the list differ clearly; none of them is grey."""
     tones = [_TONES[index % len(_TONES)] for index in range(count)]
     return np.array(
         [colorsys.hls_to_rgb((_HUE + index * _NEXT_HUE) % 1, *tone) for index, tone in enumerate(tones)]
@@ -130,7 +130,7 @@ def part_colors(count: int) -> Float[np.ndarray, "count 3"]:
 
 
 def label_colors(labels: Int[np.ndarray, "n"], count: int) -> Float[np.ndarray, "n 3"]:
-    """Colour of each point by its part, one of ``count``; grey for stray points, whose label is -1."""
+    """The colour of each point's part, one of ``count``; grey for stray points, whose label is -1."""
     return np.vstack([part_colors(count), STRAY_COLOR])[labels]
 
 
@@ -142,7 +142,7 @@ def draw_points(
     pale: bool = False,
     size: float = 1.0,
 ) -> None:
-    """Points in their colours, or all in one; ``pale`` ones leave the eye to what is drawn with them."""
+    """Points in their colours, or all in one; ``pale`` ones are a background for others."""
     paint = np.broadcast_to(np.asarray(colors, dtype=np.float64), (len(points), 3))
     panel.add_points(points, _PALE * paint + 1 - _PALE if pale else paint, size)
 
@@ -161,17 +161,17 @@ def draw_surfaces(
 
 
 def inline(png: bytes) -> str:
-    """An image tag that holds its picture."""
+    """An image tag with the picture embedded."""
     return f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
 
 
 def page(shown: object, png: bytes) -> str:
-    """HTML that a notebook shows: the text of a result and its picture."""
+    """The HTML for a notebook: a result as text, and its picture."""
     return f"<div><code>{html.escape(repr(shown))}</code><br>{inline(png)}</div>"
 
 
 def encoding_html(encoding: Encoding) -> str:
-    """The cloud in the colours of its parts, as given and in its canonical pose."""
+    """The cloud coloured by part, as given and in its canonical pose."""
     grid = Grid(1, 2)
     _draw_parts(grid.panel(0, 0, "as given"), encoding, encoding.cloud.points)
     _draw_parts(grid.panel(0, 1, "canonical"), encoding, encoding.canonical())
@@ -179,10 +179,10 @@ def encoding_html(encoding: Encoding) -> str:
 
 
 def encodings_html(encodings: Encodings) -> str:
-    """A row of thumbnails: up to twelve clouds, spread evenly, in the colours of their parts."""
+    """A row of thumbnails: up to twelve clouds, evenly spread, coloured by part."""
     if not encodings:
         return f"<div><code>{html.escape(repr(encodings))}</code></div>"
-    chosen = evenly(min(len(encodings), _THUMBNAILS), len(encodings)).tolist()
+    chosen = at_most(_THUMBNAILS, len(encodings)).tolist()
     grid = Grid(1, len(chosen))
     for column, index in enumerate(chosen):
         _draw_parts(grid.panel(0, column, encodings[index].cloud.name), encodings[index], encodings[index].cloud.points)
@@ -194,7 +194,7 @@ def alignment_html(alignment: Alignment) -> str:
 
 
 def alignment_png(alignment: Alignment) -> bytes:
-    """Both clouds as given, and A laid on B."""
+    """Both clouds as given, and A aligned with B."""
     a, b = alignment.shown
     grid = Grid(1, 3)
     draw_points(grid.panel(0, 0, "A"), a, ORANGE)
@@ -206,5 +206,5 @@ def alignment_png(alignment: Alignment) -> bytes:
 
 
 def _draw_parts(panel: Scene, encoding: Encoding, points: Float[np.ndarray, "n 3"]) -> None:
-    some = evenly(min(len(points), _THUMBNAIL_POINTS), len(points))
+    some = at_most(_THUMBNAIL_POINTS, len(points))
     draw_points(panel, points[some].astype(np.float64), label_colors(encoding.labels[some], len(encoding.parts)))

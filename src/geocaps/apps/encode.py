@@ -19,25 +19,27 @@ from geocaps.errors import InvalidInputError
 from geocaps.geometry.sampling import OwnFrame, reduced
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model import autoencoder
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Parse
 from geocaps.model.checkpoint import load_checkpoint
 from geocaps.model.config import ModelConfig, preset
 
 _ALTERNATIVE = 0.1
-"""Other starts this probable beside the chosen one are reported as alternatives."""
+"""Other starts are reported as alternatives if they are this probable, relative to the chosen one."""
 _RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
-"""How far the probability of a pose can be trusted with 2^x of the model's points: the share of right poses over the
-stated probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
+"""Reliability of the probability of a pose with 2^x of the model's points: the share of right poses over the stated
+probability, measured by ``benchmarks/few_points.py`` with the shipped weights."""
 _BATCH = 16
-"""Clouds encoded at a time: enough to fill the matrix products, few enough to stay in cache."""
+"""Clouds encoded at a time: enough for efficient matrix products, few enough to stay in cache."""
 
 
 class Prepared(NamedTuple):
-    """A cloud as the network takes it."""
+    """A cloud, ready for the network."""
 
     points: Float64[Tensor, "n 3"]  # in the model's frame
     normalization: Similarity  # from there to the user's
-    reliability: float  # what is left of a confidence with so few points
+    reliability: float  # factor on the confidence, for few points
 
 
 class Model:
@@ -50,8 +52,8 @@ class Model:
     def encode(self, source: Source, *, drop_invalid: bool = False) -> Encoding:
         """Capsules of one cloud: an array or tensor ``[N, 3]``, a path, a trimesh.
 
-        Deterministic, blind to the order of the points, and equivariant: a rotated and moved cloud gives the rotated
-        and moved poses and the same features. Clouds of more points than the model takes are sampled down first.
+        Deterministic, independent of the order of the points, and equivariant: a rotated and moved cloud gives the
+        rotated and moved poses and the same features. Clouds with more points than the model takes are reduced first.
         ``drop_invalid`` leaves out points that are NaN or infinite, which are refused otherwise.
         """
         if isinstance(source, (list, tuple)) or getattr(source, "ndim", 2) == 3:
@@ -60,7 +62,7 @@ class Model:
         return self._encodings([as_cloud(source, self.config.parts.parts, "the cloud", drop_invalid=drop_invalid)])[0]
 
     def encode_many(self, sources: Source, *, drop_invalid: bool = False) -> Encodings:
-        """Capsules of many clouds: a list of what ``encode`` takes, or an array ``[B, N, 3]``; otherwise as it."""
+        """Capsules of many clouds, given as a list of what ``encode`` takes or an array ``[B, N, 3]``."""
         is_one = isinstance(sources, (str, os.PathLike)) or hasattr(sources, "vertices")
         if is_one or getattr(sources, "ndim", 3) != 3 or not hasattr(sources, "__iter__"):
             raise InvalidInputError(
@@ -72,11 +74,11 @@ class Model:
             for index, source in enumerate(sources)
         ]
         if not clouds:
-            raise InvalidInputError("encode_many was given no clouds: give at least one")
+            raise InvalidInputError("encode_many needs at least one cloud")
         return Encodings(self._encodings(clouds))
 
     def prepare(self, cloud: Cloud) -> Prepared:
-        """At most as many points as the model takes, in an order of their own; what has no shape is refused."""
+        """The cloud, reduced to the number of points that the network takes; raises if it has no shape."""
         require_extent(cloud.points, cloud.name)
         points = reduced(cloud.points, self.config.points)
         own = normalization(points, cloud.name)
@@ -84,8 +86,8 @@ class Model:
         different, minimum = len(np.unique(local, axis=0)), self.config.parts.parts
         if different < minimum:
             raise InvalidInputError(
-                f"{cloud.name} has {different} different points without stray ones; at least {minimum} are needed, "
-                "one for each part"
+                f"{cloud.name} has {different} different points, not counting stray ones; at least {minimum} are "
+                "needed, one for each part"
             )
         return Prepared(torch.from_numpy(local), own, reliability(different, self.config.points))
 
@@ -105,7 +107,7 @@ class Model:
         return [found[index] for index in range(len(clouds))]
 
     def _encoding(self, cloud: Cloud, batch: Parse, row: int, ready: Prepared) -> Encoding:
-        """The result for users, from one object of a parse in the model's frame."""
+        """The result in the user's coordinates, from one object of a parse in the model's frame."""
         parse, own, reliable = batch[row : row + 1], ready.normalization, ready.reliability
         probability = parse.probability[0].double().numpy()
         best, *order = np.argsort(-probability, kind="stable").tolist()
@@ -131,27 +133,32 @@ class Model:
 
 
 def in_own_frame(points: Float64[Tensor, "b n 3"]) -> tuple[Float64[Tensor, "b n 3"], Pose]:
-    """Clouds in frames of their own, and how each ``[b]`` is turned back.
+    """Each cloud in its own frame, and the rotations ``[b]`` back.
 
-    Routing amplifies the rounding of float32 where a point lies between two parts. In its own frame a cloud has the
-    same float32 coordinates however it is turned, so the network gives the same numbers.
+    Routing amplifies float32 rounding of points between two parts. In its own frame a cloud has the same float32
+    coordinates in every orientation, so the network computes the same numbers.
     """
     axes = torch.from_numpy(np.stack([OwnFrame(cloud).axes for cloud in points.numpy()]))
     return points @ axes.mT, Pose.from_rotation(axes.mT.float(), torch.zeros(len(axes), 3))
 
 
 def reliability(points: int, full: int) -> float:
-    """What is left of the confidence when a model made for ``full`` points sees only ``points`` different ones."""
+    """The factor on the confidence if a model for ``full`` points sees only ``points`` different ones."""
     return float(np.interp(math.log2(points / full), list(_RELIABLE), list(_RELIABLE.values())))
 
 
+def encoding_of(source: Source | Encoding, model: Model | None, *, drop_invalid: bool = False) -> Encoding:
+    """The encoding of a source that may be one already; without a model, by the shipped weights."""
+    if isinstance(source, Encoding):
+        return source
+    return (model or load()).encode(source, drop_invalid=drop_invalid)
+
+
 def load(folder: str | os.PathLike[str] | None = None) -> Model:
-    """A model from a checkpoint folder; without one, the weights that ship with the package."""
+    """A model from a checkpoint folder or, without one, with the weights that ship with the package."""
     return Model(load_checkpoint(folder))
 
 
 def untrained(name: str = "cpu", seed: int = 0) -> Model:
-    """A model of a named preset with seeded random weights: for benchmarks and for comparing with a trained one."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Model(GeometricCapsuleAutoencoder(preset(name)))
+    """A model of a preset with seeded random weights, for benchmarks and for comparison with trained ones."""
+    return Model(autoencoder.untrained(preset(name), seed))

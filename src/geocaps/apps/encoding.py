@@ -1,4 +1,4 @@
-"""Results of encoding: one object as an ``Encoding``, many as ``Encodings``, all in numpy."""
+"""Results of encoding, in numpy: an ``Encoding`` for one object, ``Encodings`` for many."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from jaxtyping import Float, Float64, Int
 
 from geocaps.apps.clouds import Cloud, to_user
 from geocaps.apps.decoding import Parsed, Stored, Surface
-from geocaps.atomic import written_whole
 from geocaps.errors import FileFormatError, InvalidInputError
 from geocaps.geometry import similarity
 from geocaps.geometry.se3 import concatenate
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
+from geocaps.model.capsules import Parse
 
 _TIE = 0.25
-"""Another viewpoint that is this probable beside the chosen one makes the pose a choice among several."""
+"""A pose is ambiguous if another one is this probable, relative to the chosen one."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another pose that the object may be seen in. Where it is nearly as probable, the object looks alike that way."""
+    """Another possible pose of the object, in which it looks nearly the same if it is nearly as probable."""
 
     pose: Similarity
     probability: float
@@ -35,24 +34,24 @@ class Alternative:
 
 @dataclass(frozen=True)
 class PartCapsules:
-    """The parts of one object: where each of them is, and what it looks like."""
+    """The parts of one object: the pose and the shape of each."""
 
     pose: Similarity
     """Pose of each part, in your coordinates."""
     feature: Float[np.ndarray, "j d"]
-    """Shape of each part, the same in every orientation of the object."""
+    """Shape of each part, independent of the pose of the object."""
     share: Float[np.ndarray, "j"]
-    """Share of the cloud that is routed to each part; 0 for a part that nothing is routed to."""
+    """Share of the cloud that is routed to each part; 0 for a part without points."""
     percept: Float[np.ndarray, "j e"]
-    """What the whole object looks like from each part: a unit vector, 0 for a part that nothing is routed to. Two
-    objects are compared by these, part by part. Models with the paper's object layer have none (``e`` is 0)."""
+    """What the whole object looks like from each part: a unit vector, 0 for a part without points. Two objects are
+    compared by these, part by part. Models with the paper's object layer have none (``e`` is 0)."""
 
     def __len__(self) -> int:
         return len(self.feature)
 
 
 def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool:
-    """Whether one of the alternatives comes near the chosen viewpoint."""
+    """Whether one of the alternatives is nearly as probable as the chosen pose."""
     return any(other.probability >= _TIE * confidence for other in alternatives)
 
 
@@ -63,27 +62,27 @@ def is_ambiguous(confidence: float, alternatives: Sequence[Alternative]) -> bool
 class Encoding:
     """One object: its canonical pose, its feature and its parts, in your own coordinates and units.
 
-    All arrays are numpy's. What takes time (labels, surfaces) is computed when it is first asked for.
+    All arrays are in numpy. Labels and surfaces, which take time, are computed on first use.
     """
 
     cloud: Cloud
     """The points that were encoded, and their name."""
     pose: Similarity
-    """Canonical pose ``T_world_object``: brings the object from its canonical frame to where it is (scale 1). Its
-    origin is the centre of the whole object, also where the cloud is a part of it."""
+    """Canonical pose ``T_world_object``, from the object's canonical frame to yours (scale 1). Its origin is the centre
+    of the whole object, even if the cloud is only a part of it."""
     radius: float
     """Radius of the whole object, in your units."""
     feature: Float[np.ndarray, "d"]
-    """What the object is: the same in every orientation, position and size."""
+    """What the object is, independent of its pose and size."""
     parts: PartCapsules
     """Pose and feature of each part."""
     confidence: float
-    """How far to trust the pose, from 0 to 1: its probability among all that were considered, times the chance that the
-    right one is among them, less for few points."""
+    """Confidence in the pose, from 0 to 1: its probability among the candidates, times the probability that the right
+    one is among them, reduced for few points."""
     alternatives: tuple[Alternative, ...]
-    """Other poses that are nearly as probable, most probable first: an object's symmetries."""
+    """Other poses that are nearly as probable, most probable first: for instance the object's symmetries."""
     inside: Parsed | Stored
-    """Where labels and surfaces come from: the network's own values, or a file."""
+    """Source of labels and surfaces: the network's own values, or a file."""
 
     def __repr__(self) -> str:
         return (
@@ -98,36 +97,36 @@ class Encoding:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, "n"]:
-        """Part of each input point, in the order given: the one whose surface explains it best; -1 for a stray."""
+        """Part of each input point, in the given order: the one whose surface explains it best; -1 for stray points."""
         return self.inside.labels if isinstance(self.inside, Stored) else self.inside.labels(self.cloud.points)
 
     @cached_property
     def canonical_labels(self) -> Int[np.ndarray, "n"]:
-        """Part of each input point by the object's own decomposition; -1 for a stray.
+        """Part of each input point by the canonical decomposition; -1 for stray points.
 
-        These are the parts that the object capsule decodes to: part j means the same from one sampling to another, and
-        from object to object.
+        These are the parts that the object capsule decodes to, so that part j means the same in every sampling and in
+        every object.
         """
         inside = self.inside
         return inside.canonical_labels if isinstance(inside, Stored) else inside.canonical_labels(self.cloud.points)
 
     @property
     def ambiguous(self) -> bool:
-        """Whether another pose is nearly as probable as the chosen one, as for anything symmetric."""
+        """Whether another pose is nearly as probable as the chosen one, as for symmetric objects."""
         return is_ambiguous(self.confidence, self.alternatives)
 
     def canonical(self) -> Float64[np.ndarray, "n 3"]:
-        """Input points in the canonical frame, in your units: rotated and moved, not scaled."""
+        """Input points in the canonical frame, in your units: rotated and moved, but not scaled."""
         return self.pose.observe(self.cloud.points)
 
     def reconstruct(self, layer: str = "object") -> Surface:
-        """Surfaces that the object capsule decodes to, or the part capsules (``layer="parts"``)."""
+        """Surfaces decoded from the object capsule or, with ``layer="parts"``, from the part capsules."""
         if layer not in _LAYERS:
             raise InvalidInputError(f"layer must be 'object' or 'parts', not {layer!r}")
         return self.inside.surface(layer)
 
     def complete(self) -> Float64[np.ndarray, "m 3"]:
-        """Points of the whole object, also where the cloud has none, as the object capsule decodes it."""
+        """Points of the whole object, decoded from the object capsule, even where the cloud has none."""
         return self.reconstruct("object").points.reshape(-1, 3)
 
     @property
@@ -137,14 +136,14 @@ class Encoding:
 
     @property
     def viewpoints(self) -> Similarity:
-        """Where each part is looked at from, ``[j]``, in your coordinates: its percept is what is seen from there.
+        """The viewpoint of each part's percept, ``[j]``, in your coordinates.
 
-        In the middle of the part's surface, turned as the surfaces lie there. Two parts of two objects that look alike
-        tell with these how one object lies in the other.
+        In the middle of the part's surface, oriented like the surfaces around it. The viewpoints of two parts with
+        similar percepts, in two objects, give the pose of one object relative to the other.
         """
         places = self.parse.places
         if places is None:
-            raise InvalidInputError("a model with the paper's object layer does not look at an object from its parts")
+            raise InvalidInputError("a model with the paper's object layer has no part viewpoints")
         return to_user(places[0], self.normalization)
 
     @property
@@ -153,7 +152,7 @@ class Encoding:
         return self._parsed().normalization
 
     def part_of(self, points: Float[np.ndarray, "m 3"], *, canonical: bool = False) -> Int[np.ndarray, "m"]:
-        """Part that explains each of other points of the same object best; or that of its own decomposition."""
+        """Part of each of some other points on the same object; with ``canonical``, by the canonical decomposition."""
         inside = self._parsed()
         return inside.canonical_part_of(points, self.cloud.points) if canonical else inside.part_of(points)
 
@@ -166,8 +165,8 @@ class Encoding:
         return self.inside
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all of it, the points too, to one ``.npz`` file: whole, or not at all."""
-        from geocaps.io.save import check_target
+        """Writes everything, including the points, to one ``.npz`` file."""
+        from geocaps.io.save import check_target, writing
 
         path = Path(path)
         check_target(path, (".npz",))
@@ -193,15 +192,12 @@ class Encoding:
             "object_surfaces": surfaces["object"].points,
             "triangles": surfaces["parts"].triangles,
         }
-        try:
-            with written_whole(path) as beside, beside.open("wb") as file:
-                np.savez(file, allow_pickle=False, **values)
-        except OSError as error:
-            raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+        with writing(path) as file:
+            np.savez(file, allow_pickle=False, **values)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Encoding:
-        """Reads what :meth:`save` wrote. No model is needed, then or later."""
+        """Reads a file written by :meth:`save`; this needs no model."""
         from geocaps.io.tables import read_arrays
 
         path = Path(path)
@@ -231,7 +227,7 @@ class Encoding:
 
 
 class Encodings(Sequence[Encoding]):
-    """Many objects, in the order given; iterate over them, index them, or take an array of all."""
+    """Many objects, in the given order: a sequence of encodings, with arrays for all of them together."""
 
     def __init__(self, encodings: Iterable[Encoding]) -> None:
         self._encodings = tuple(encodings)
@@ -259,12 +255,12 @@ class Encodings(Sequence[Encoding]):
 
     @cached_property
     def pose(self) -> Similarity:
-        """Canonical poses of all objects, one after the other."""
+        """Canonical poses of all objects."""
         return similarity.stack([one.pose for one in self])
 
     @cached_property
     def feature(self) -> Float[np.ndarray, "b d"]:
-        """Features of all objects, a row each."""
+        """Features of all objects, one row each."""
         return np.stack([one.feature for one in self])
 
     @cached_property
@@ -288,7 +284,7 @@ class Encodings(Sequence[Encoding]):
         return similarity.stack([one.normalization for one in self])
 
 
-# ── the network's values ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── columns ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _capsules_text(one: Encoding) -> str:
@@ -312,7 +308,7 @@ _COLUMNS: dict[str, Callable[[Encoding], Any]] = {
     "scale": lambda one: one.normalization.scale,
 }
 ENCODED = tuple(_COLUMNS)
-"""Columns of an encoding: what a row of ``encode_files`` and the exported graph have in common."""
+"""Columns of an encoding that rows of ``encode_files`` and exported graphs have in common."""
 
 
 def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
@@ -324,7 +320,7 @@ def encoded_columns(encoding: Encoding) -> dict[str, np.ndarray]:
 
 _FORMAT = 2
 _LAYERS = {"parts": "part", "object": "object"}
-"""Each layer that can be decoded, and how a file calls it."""
+"""The layers that can be decoded, and their names in files."""
 _STORED: dict[str, tuple[int | str, ...]] = {
     "points": ("n", 3),
     "labels": ("n",),
@@ -343,11 +339,11 @@ _STORED: dict[str, tuple[int | str, ...]] = {
     "object_surfaces": ("j", "m", 3),
     "triangles": ("t", 3),
 }
-"""Arrays of a saved encoding; a letter is a size that is the same wherever it stands."""
+"""Arrays of a saved encoding, with their shapes; equal letters are equal sizes."""
 
 
 def _check_stored(values: Mapping[str, np.ndarray]) -> None:
-    """A ValueError for what :meth:`Encoding.save` cannot have written."""
+    """Raises ValueError for a file that :meth:`Encoding.save` cannot have written."""
     missing = {"format", "name", *_STORED} - set(values)
     if missing:
         raise ValueError(f"it has no array {min(missing)!r}: Encoding.save did not write it")
@@ -372,5 +368,5 @@ def _check_stored(values: Mapping[str, np.ndarray]) -> None:
 
 
 def _rigid(matrix: np.ndarray) -> Similarity:
-    Similarity.from_matrix(matrix)  # refuses what is no pose; not taken, as it would round once more
+    Similarity.from_matrix(matrix)  # only checks that it is a pose: its result would be rounded again
     return Similarity(matrix[..., :3, :3], matrix[..., :3, 3])

@@ -1,10 +1,10 @@
 """``geocaps.export_onnx``: the whole encoder, for a fixed number of points, as one ONNX graph.
 
-Everything that ``Model.encode`` does is in the graph, from points in the user's units to poses in the user's units:
-stray points, order, normalisation, local frames, Algorithm 1, the looks of the object layer and the labels. What the
-product does sparsely, with sizes that depend on the data, is done densely (every point with every other and with every
-part), and eigenvectors, for which ONNX has no operator, by Jacobi rotations. Not in the graph: reading files, drawing a
-fixed number of points from a larger cloud, decoding, and the paper's own variants with random starts.
+The graph does everything that ``Model.encode`` does, from points to poses in the user's units: stray points, canonical
+order, normalisation, local frames, Algorithm 1, the looks of the object layer and the labels. Sparse computations, with
+sizes that depend on the data, are replaced by dense ones (every point with every other and with every part), and
+eigenvectors, for which ONNX has no operator, are computed by Jacobi rotations. Not in the graph: reading files, drawing
+a fixed number of points from a larger cloud, decoding, and the paper's own variants with random starts.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from geocaps.model.config import ObjectConfig
 from geocaps.model.parts import log_likelihood
 
 TOLERANCE = 1e-4
-"""The largest difference between the graph and ``Model.encode`` that is accepted, in units of each output's size."""
+"""The largest difference between the graph and ``Model.encode`` that is accepted, relative to each output's size."""
 _PROBES = ("chair", "mug", "airplane")
 _SWEEPS, _PLANES = 5, ((0, 1), (0, 2), (1, 2))
-_KEEP = 1e-6  # routing below this is left out, as the product does
+_KEEP = 1e-6  # routing below this is left out, as in the model
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What ``export_onnx`` wrote."""
+    """Result of ``export_onnx``."""
 
     out: Path
     points: int
@@ -60,8 +60,8 @@ def export_onnx(
 ) -> Exported:
     """Writes the encoder for clouds of exactly ``points`` points (default: as many as the model takes).
 
-    The graph takes ``points`` ``[points, 3]`` float32 and gives the ``ENCODED`` columns, in the user's units. It is run
-    through onnxruntime and compared with ``Model.encode`` before it is kept.
+    The graph takes ``points`` ``[points, 3]`` float32 and returns the ``ENCODED`` columns, in the user's units. It is
+    run in onnxruntime and compared with ``Model.encode`` before the file is kept.
     """
     try:
         import onnx  # noqa: F401
@@ -75,8 +75,8 @@ def export_onnx(
     config = model.config
     if config.parts.start != "frames" or not isinstance(config.object, ObjectConfig):
         raise ExportError(
-            "only a model of the preset cpu can be exported: random starts and the choice by reconstruction, the "
-            "paper's, are not in the graph"
+            "only models of the preset cpu can be exported: the paper's random starts and its choice by reconstruction "
+            "are not in the graph"
         )
     count = config.points if points is None else points
     if not config.parts.parts <= count <= config.points:
@@ -97,7 +97,7 @@ def export_onnx(
 
 @dataclass(frozen=True)
 class DenseRouting:
-    """R of every point and part: what :class:`geocaps.model.parts.Routing` lists, as one matrix."""
+    """R of all points and parts as one matrix, which :class:`geocaps.model.parts.Routing` has as a list."""
 
     weight: Float[Tensor, "1 j n"]
 
@@ -140,7 +140,7 @@ class DenseEncoder(nn.Module):
         radius = (local - center).square().sum(dim=1).amax(dim=0).sqrt()
         scale = torch.where(radius > 0, radius, torch.ones_like(radius))
         local = (local - center) / scale
-        # As in Model.encode: the network sees the cloud in its own frame, and what it says is turned back.
+        # As in Model.encode: the network sees the cloud in its own frame, and its answers are rotated back.
         axes = _own_axes(local, torch.ones_like(near))
         local = (local @ axes.mT)[None]
         turn = Pose.from_rotation(axes.mT.float()[None], torch.zeros(1, 3))
@@ -151,7 +151,7 @@ class DenseEncoder(nn.Module):
         parts = parse.parts
         assert parse.percept is not None
         reliable = torch.tensor([reliability(k + 1, self.network.config.points) for k in range(len(points))])
-        log_sigma = first.decoder.log_sigma(parts.feature, first.config.log_sigma)
+        log_sigma = first.decoder.log_sigma(parts.feature)
         own_points = ((exact - center) / scale).float()[None]
         labels = _dense_log_likelihood(own_points, first.decode(parts), log_sigma)[0].argmax(dim=0)
         columns = {
@@ -176,14 +176,14 @@ def _not_stray(square: Float64[Tensor, "n n"]) -> Bool[Tensor, "n"]:
     """``not_stray`` of :mod:`geocaps.geometry.sampling`, from all squared distances."""
     distance = torch.topk(square, NEIGHBOUR + 1, dim=1, largest=False).values[:, -1].sqrt()
     ascending = torch.sort(distance).values
-    # The median of those that are not 0, between copies of one point.
+    # The median of those that are not 0, as between copies of a point.
     last, zeros = len(distance) - 1, (distance == 0).sum()
     usual = (ascending[(zeros + last) // 2] + ascending[((zeros + last + 1) // 2).clamp(max=last)]) / 2
     return distance <= STRAY * usual
 
 
 def _different(square: Float64[Tensor, "n n"], near: Bool[Tensor, "n"]) -> Int[Tensor, ""]:
-    """How many places the points that are near have: copies of a point count once."""
+    """The number of different points among those that are near."""
     earlier = torch.ones(square.shape, dtype=torch.bool).tril(-1)
     return (near & ~((square == 0) & earlier).any(dim=1)).sum()
 
@@ -221,7 +221,7 @@ def _unit(vector: Float64[Tensor, "3"]) -> Float64[Tensor, "3"]:
 def jacobi_eigh(matrix: Float[Tensor, "*batch 3 3"]) -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3 3"]]:
     """Eigenvalues (ascending) and eigenvectors (columns) of symmetric 3 × 3 matrices, by cyclic Jacobi rotations.
 
-    Entry by entry: a graph of matrix products would be three times as long.
+    Entry by entry, because a graph of matrix products would be three times as long.
     """
     diagonal = list(torch.diagonal(matrix, dim1=-2, dim2=-1).unbind(-1))
     off = {(p, q): matrix[..., p, q] for p, q in _PLANES}
@@ -259,7 +259,7 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
         source.to(target.dtype).expand_as(target).clone()
     ),
 }
-"""Operators that ONNX does not have (or, copy, that it has without broadcasting), in operators that it has."""
+"""Operators that ONNX lacks (or, for copy, has only without broadcasting), in terms of others."""
 
 
 @torch.no_grad()
@@ -270,7 +270,7 @@ def _write(encoder: DenseEncoder, count: int, place: Path) -> int:
     table.update(_REPLACED)
     program = program.run_decompositions(table)
     names = {"input_names": ["points"], "output_names": list(ENCODED)}
-    # Not optimised here: that takes many minutes for so long a graph, and onnxruntime does it when it loads one.
+    # Not optimised here, which would take many minutes; onnxruntime does it on loading.
     graph = torch.onnx.export(program, example, **names, dynamo=True, verbose=False, optimize=False)  # type: ignore[arg-type]
     assert graph is not None
     graph.save(place, external_data=False)
@@ -278,7 +278,7 @@ def _write(encoder: DenseEncoder, count: int, place: Path) -> int:
 
 
 def _probe(name: str, count: int) -> Float[np.ndarray, "n 3"]:
-    """A cloud to trace and to compare with, away from the origin and in units of its own."""
+    """A cloud for tracing and comparison, away from the origin and in its own units."""
     drawn = make_shape(name, 0).sample(count, torch.Generator().manual_seed(0)).points
     return (drawn * 3 + torch.tensor([1.0, -2.0, 0.5])).numpy()
 

@@ -1,13 +1,13 @@
-"""How objects stand: turned like one example (``geocaps.canonical(sources, like=...)``), or upright (``up="z"``).
+"""Orientation of objects: like one example (``geocaps.canonical(sources, like=...)``), or upright (``up="z"``).
 
-*Like an example*: every object is compared with it, and with those that it resembles most. Each tie tells how two of
-them are turned against each other, and the example's orientation is carried over all ties. An object that looks little
-like the example is turned as its neighbours are.
+*Like an example*: every object is compared with it, and with those that it resembles most. Each tie gives the rotation
+between two objects, and the example's orientation is propagated along all ties. An object that resembles the example
+little is oriented like its neighbours.
 
-*Upright*: each object may stand along one of six directions, both ways along the axes of its surface. What would
-support it there (a wide base under its centre of mass, little of that at the top) says how likely each is, and is often
-wrong for a single object. Similar objects stand alike: ties carry directions from one to the other, and what an
-object's kind says outweighs its own doubt.
+*Upright*: up may be one of six directions, both ways along the axes of the object's surface. The support that the
+object would have (a wide base under its centre of mass, unlike the top) gives a probability for each, which is often
+wrong for a single object. Similar objects stand alike: ties transfer directions from one to the other, so that the
+object's kind outweighs its own evidence.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from geocaps.apps.encoding import Encoding
 from geocaps.errors import InvalidInputError, UsageError
 from geocaps.geometry.sampling import reduced
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.look import cube_rotations, turn_similarity
+from geocaps.model.look import CUBE, turn_similarity
 from geocaps.model.ties import Ties, synchronised, ties
 
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
-"""Where up may be in the results."""
+"""The choices for up in the results."""
 _POINTS = 768
-_SLAB = 0.06  # of the radius: what lies this low supports the object
+_SLAB = 0.06  # of the radius: what is this low supports the object
 _STEADY = 0.02  # the centre of mass is at least this far inside the support, in widths of the object
 _NEIGHBOURS, _SHARPNESS, _SWEEPS = 12, 12.0, 20
-_OWN = 0.4  # what an object's own support says, beside its kind
-_FLOOR = 0.01  # of what the kind says: a direction that no neighbour has is not impossible
+_OWN = 0.4  # weight of an object's own support, relative to its kind
+_FLOOR = 0.01  # added to the votes of the kind: a direction without votes is not impossible
 _SIX = np.concatenate([np.eye(3), -np.eye(3)])
 # fmt: off
 WEIGHTS = np.array([
@@ -43,12 +43,12 @@ WEIGHTS = np.array([
     9.575, 0.05944, 1.869, 2.191, 8.453, -120.0, 0.4339, 0.7979, -8.868, -0.1622, -0.6566, -0.7478,
 ])
 # fmt: on
-"""Of :func:`evidence`, fitted to the embedded objects, whose up is known (``python benchmarks/upright.py --fit``)."""
+"""Weights of :func:`evidence`, fitted to the embedded objects, whose up is known (``benchmarks/upright.py --fit``)."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What is needed of an object to turn it: its 24 frames, what it looks like from each, and its centre."""
+    """The data for orienting an object: its 24 frames, a descriptor for each, and its centre."""
 
     rotations: Float64[np.ndarray, "24 3 3"]
     descriptor: Tensor  # [24, d]
@@ -65,7 +65,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Oriented:
-    """``T_world_object`` of an object that is turned as asked, how far to trust it, and what it was turned by."""
+    """``T_world_object`` of an oriented object, the confidence, and the basis of the orientation."""
 
     pose: Similarity
     confidence: float
@@ -76,9 +76,9 @@ class Oriented:
 
 
 def oriented_like(example: Described, objects: Sequence[Described]) -> list[Oriented]:
-    """The orientation of each object that is the example's: what its neighbours and the example say together.
+    """The orientation of each object that matches the example's, by the votes of its neighbours and the example.
 
-    The confidence is the share of them that say so.
+    The confidence is the share of these votes.
     """
     everyone = torch.stack([example.descriptor, *(one.descriptor for one in objects)])
     chance = synchronised(_with_example(ties(everyone), everyone))
@@ -93,9 +93,9 @@ def oriented_like(example: Described, objects: Sequence[Described]) -> list[Orie
 
 
 def _with_example(tied: Ties, everyone: Tensor) -> Ties:
-    """A tie from each object to the example beside the others: of itself it may be among none's nearest."""
+    """The ties with one more from each object to the example, which may not be among its nearest."""
     similarity, turn = turn_similarity(everyone[1:], everyone[:1].expand(len(everyone) - 1, -1, -1)).max(dim=1)
-    nearest = tied.neighbour[0, 0]  # the example has no tie to itself: that to its nearest once more
+    nearest = tied.neighbour[0, 0]  # instead of a tie to itself, the example has that to its nearest twice
     columns = (
         (tied.neighbour, np.concatenate([[nearest], np.zeros(len(turn), dtype=np.int64)])),
         (tied.turn, np.concatenate([[tied.turn[0, 0]], turn.numpy()])),
@@ -109,11 +109,11 @@ def _with_example(tied: Ties, everyone: Tensor) -> Ties:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is needed of an object to stand it up."""
+    """The data for standing an object up."""
 
     described: Described
     pose: Similarity  # its canonical pose
-    log_support: Float64[np.ndarray, "6"]  # how likely each direction is up, by what would support the object
+    log_support: Float64[np.ndarray, "6"]  # log probability of each direction to be up, by the support
 
     @classmethod
     def of(cls, encoding: Encoding) -> Standing:
@@ -130,7 +130,7 @@ def check_axis(up: str) -> None:
 
 
 def stood_up(objects: Sequence[Standing], axis: str) -> list[Oriented]:
-    """Each object in its canonical pose, turned so that it stands along an axis; by its support and by its kind."""
+    """Each object in its canonical pose, rotated to stand along an axis, by its support and by its kind."""
     together = len(objects) > 1
     log_up = np.stack([one.log_support for one in objects])
     chance = (
@@ -140,7 +140,7 @@ def stood_up(objects: Sequence[Standing], axis: str) -> list[Oriented]:
     for one, row in zip(objects, chance, strict=True):
         best = int(row.argmax())
         up = one.described.rotations[0] @ _SIX[best]
-        # The same turn for all objects whose canonical frames stand alike: they keep facing one way.
+        # The same rotation for all objects whose canonical frames stand alike, so that they keep facing one way.
         turn = _least_turn(np.array(AXES[axis]), _SIX[(_SIX @ (one.pose.rotation.T @ up)).argmax()])
         exact = _least_turn(one.pose.rotation @ turn @ AXES[axis], up)
         pose = Similarity(exact @ one.pose.rotation @ turn, one.pose.translation)
@@ -149,7 +149,7 @@ def stood_up(objects: Sequence[Standing], axis: str) -> list[Oriented]:
 
 
 def evidence(points: Float64[np.ndarray, "n 3"], up: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "24"]:
-    """What speaks for a direction as up: numbers about the support, the top, the height and symmetry of the object."""
+    """Evidence for a direction to be up: features of the object's support, top, height and symmetry."""
     height = points @ up
     low, high = height.min(), height.max()
     tall = max(float(high - low), 1e-6)
@@ -174,7 +174,7 @@ def evidence(points: Float64[np.ndarray, "n 3"], up: Float64[np.ndarray, "3"]) -
 
 
 def _by_kind(descriptors: torch.Tensor, log_up: Float64[np.ndarray, "m 6"]) -> Float64[np.ndarray, "m 6"]:
-    """What each object's own support and its neighbours say together, again and again."""
+    """Probabilities from each object's own support and its neighbours, by repeated voting."""
     tied = ties(descriptors, _NEIGHBOURS)
     weight = np.exp(_SHARPNESS * (tied.similarity - 1))
     weight /= weight.sum(axis=1, keepdims=True)
@@ -188,13 +188,13 @@ def _by_kind(descriptors: torch.Tensor, log_up: Float64[np.ndarray, "m 6"]) -> F
 
 
 def _carried() -> Int[np.ndarray, "24 6"]:
-    """Which of a neighbour's six directions each of an object's is, for each turn between them (``Ties.turn``)."""
-    turned = np.einsum("gij,sj->gsi", cube_rotations().double().numpy(), _SIX)
+    """The neighbour's direction that corresponds to each of an object's six, for each turn between them."""
+    turned = np.einsum("gij,sj->gsi", CUBE.double().numpy(), _SIX)
     return (turned @ _SIX.T).argmax(axis=2)
 
 
 def _least_turn(start: Float64[np.ndarray, "3"], end: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "3 3"]:
-    """The rotation by the smallest angle that takes one unit vector to another; of a half turn, about a fixed axis."""
+    """The smallest rotation of one unit vector to another; for a half turn, about a fixed axis."""
     cosine = float(start @ end)
     if cosine < -1 + 1e-9:
         beside = _beside(start)[:, 0]
@@ -205,7 +205,7 @@ def _least_turn(start: Float64[np.ndarray, "3"], end: Float64[np.ndarray, "3"]) 
 
 
 def _beside(up: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "3 2"]:
-    """Two directions at right angles to up and to each other."""
+    """Two directions orthogonal to up and to each other."""
     first = np.cross(up, np.eye(3)[np.abs(up).argmin()])
     first /= np.linalg.norm(first)
     return np.stack([first, np.cross(up, first)], axis=1)
@@ -219,7 +219,7 @@ def _area(points: Float64[np.ndarray, "n 2"]) -> float:
 
 
 def _margin(points: Float64[np.ndarray, "n 2"], place: Float64[np.ndarray, "2"]) -> float:
-    """How far a place lies inside the hull of the points; less than 0 outside."""
+    """Distance of a place inside the convex hull of the points; negative outside."""
     try:
         planes = ConvexHull(points).equations
     except (QhullError, ValueError):

@@ -1,4 +1,4 @@
-"""What an object decodes to, as arrays, files and pictures: its parts (``geocaps.parts``), all of it (``complete``)."""
+"""``geocaps.parts`` and ``geocaps.complete``: an object's parts, or the whole object, as arrays, files and pictures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, UInt8
 
 from geocaps.apps.clouds import Source
-from geocaps.apps.encode import Model, load
+from geocaps.apps.encode import Model, encoding_of
 from geocaps.apps.encoding import Encoding, PartCapsules
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.io.save import COLORED_MESH_SUFFIXES, Mesh, check_target, save_cloud, save_meshes, write_whole
 
 _DRAWN, _PANEL = 4096, 600  # points that a panel of a picture shows at most, and pixels of each half of it
@@ -20,13 +20,13 @@ _DRAWN, _PANEL = 4096, 600  # points that a panel of a picture shows at most, an
 
 @dataclass(frozen=True, repr=False)
 class Decomposition:
-    """One object cut into parts, in your coordinates and units. All arrays are numpy's."""
+    """One object segmented into parts, in your coordinates and units. All arrays are in numpy."""
 
     name: str
     points: Float[np.ndarray, "n 3"]
-    """Input points, in the order given (of a mesh: drawn from its surface)."""
+    """Input points, in the given order (for a mesh: sampled from its surface)."""
     labels: Int[np.ndarray, "n"]
-    """Part of each point; -1 for a stray one."""
+    """Part of each point; -1 for stray points."""
     capsules: PartCapsules
     """Pose and feature of each part."""
     surfaces: Float64[np.ndarray, "j m 3"]
@@ -40,9 +40,9 @@ class Decomposition:
     faces: Int[np.ndarray, "f 3"] | None
     """Triangles of the mesh that was given; None for a cloud."""
     face_labels: Int[np.ndarray, "f"] | None
-    """Part of each face of the mesh, which is that of its centre; None for a cloud."""
+    """Part of each face of the mesh, taken at its centre; None for a cloud."""
     encoding: Encoding
-    """Capsules that it comes from."""
+    """The encoding of the object."""
     dropped: int = 0
     """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
 
@@ -59,28 +59,28 @@ class Decomposition:
 
     @property
     def counts(self) -> Int[np.ndarray, "j"]:
-        """Number of points of each part; a part that explains none has 0. Stray points are in none."""
+        """Number of points in each part, not counting stray points."""
         return self._counts(self.labels)
 
     @property
     def canonical_labels(self) -> Int[np.ndarray, "n"]:
-        """Part of each point by the object's own decomposition, in which part j is the same from object to object."""
+        """Part of each point by the canonical decomposition, in which part j means the same in every object."""
         return self.encoding.canonical_labels
 
     @property
     def canonical_counts(self) -> Int[np.ndarray, "j"]:
-        """Number of points of each part of the object's own decomposition."""
+        """Number of points in each part of the canonical decomposition."""
         return self._counts(self.canonical_labels)
 
     def _counts(self, labels: Int[np.ndarray, "n"]) -> Int[np.ndarray, "j"]:
         return np.bincount(labels[labels >= 0], minlength=len(self))
 
     def save(self, path: str | os.PathLike[str], *, canonical: bool = False) -> None:
-        """Writes the object in the colours of its parts, or of those of its own decomposition; strays are grey.
+        """Writes the object, coloured by part or, with ``canonical``, by canonical part; stray points are grey.
 
-        A mesh stays a mesh with coloured faces in PLY, OBJ and GLB (one object ``part_NN`` for each part in the last
-        two). A cloud is written as PLY, GLB, XYZ, NPZ or PCD, a mesh as the points drawn from it in the last three; all
-        but GLB hold the labels of the points too.
+        A mesh stays a mesh with coloured faces in PLY, OBJ and GLB (with one object ``part_NN`` per part in the last
+        two). A cloud is written as PLY, GLB, XYZ, NPZ or PCD, and so are the points sampled from a mesh in the last
+        three formats; all but GLB also hold the labels of the points.
         """
         from geocaps.apps.drawing import label_colors
 
@@ -109,21 +109,21 @@ class Decomposition:
         save_meshes(path, pieces)
 
     def save_surfaces(self, path: str | os.PathLike[str]) -> None:
-        """Writes the decoded surfaces as coloured meshes: GLB and OBJ keep them apart, PLY holds them in one."""
+        """Writes the decoded surfaces as coloured meshes: separate ones in GLB and OBJ, a single one in PLY."""
         check_target(Path(path), COLORED_MESH_SUFFIXES)
         colored = zip(self.surfaces, self.colors, strict=True)
         save_meshes(path, [Mesh(f"part_{j:02d}", one, self.triangles, color) for j, (one, color) in enumerate(colored)])
 
     def png(self, *, canonical: bool = False) -> bytes:
-        """Draws the points in the colours of their parts beside the surfaces that the parts (or the object) decode to.
+        """Draws the points, coloured by part, beside the surfaces that the parts (or the object) decode to.
 
-        With ``canonical``, parts are those of the object's own decomposition.
+        With ``canonical``, parts are those of the canonical decomposition.
         """
         from geocaps.apps.drawing import STRAY_COLOR, Grid, draw_points, draw_surfaces, label_colors
 
         labels = self.canonical_labels if canonical else self.labels
         surfaces = self.encoding.reconstruct("object").points if canonical else self.surfaces
-        shown = evenly(min(len(self.points), _DRAWN), len(self.points))
+        shown = at_most(_DRAWN, len(self.points))
         grid = Grid(1, 2, panel=_PANEL, same_scale=True)
         name, count = Path(self.name).name, len(np.unique(labels[labels >= 0]))
         points = grid.panel(0, 0, f"{name}: {len(self.points):,} points in {count} parts")
@@ -144,16 +144,14 @@ class Decomposition:
 
 
 def parts(source: Source | Encoding, model: Model | None = None, *, drop_invalid: bool = False) -> Decomposition:
-    """Cuts one object into parts: an array or tensor ``[N, 3]``, a path, a trimesh, or the encoding of one.
+    """Segments one object into parts: an array or tensor ``[N, 3]``, a path, a trimesh, or the encoding of one.
 
     Without a ``model`` the weights that ship with the package are used. ``drop_invalid`` leaves out points that are NaN
     or infinite, which are refused otherwise.
     """
     from geocaps.apps.drawing import part_colors
 
-    encoding = source
-    if not isinstance(encoding, Encoding):
-        encoding = (model or load()).encode(encoding, drop_invalid=drop_invalid)
+    encoding = encoding_of(source, model, drop_invalid=drop_invalid)
     cloud, surface = encoding.cloud, encoding.reconstruct("parts")
     vertices, faces, face_labels = cloud.vertices, cloud.faces, None
     if vertices is not None and faces is not None:
@@ -187,19 +185,19 @@ def _bytes(colors: Float64[np.ndarray, "n 3"]) -> UInt8[np.ndarray, "n 3"]:
 
 @dataclass(frozen=True, repr=False)
 class Completion:
-    """A whole object, in the coordinates and units of the cloud that shows some of it. All arrays are numpy's."""
+    """A completed object, in the coordinates and units of the given cloud. All arrays are in numpy."""
 
     name: str
     given: Float[np.ndarray, "n 3"]
-    """Points as they came (of a mesh: drawn from its surface)."""
+    """Points as given (for a mesh: sampled from its surface)."""
     points: Float64[np.ndarray, "m 3"]
-    """Points of the whole object, as its capsule decodes it."""
+    """Points of the whole object, decoded from its capsule."""
     center: Float64[np.ndarray, "3"]
     """Centre of the whole object."""
     radius: float
     """Radius of the whole object."""
     confidence: float
-    """How far to trust the pose, from 0 to 1."""
+    """Confidence in the pose, from 0 to 1."""
     ambiguous: bool
     """Whether another pose is nearly as probable."""
     dropped: int = 0
@@ -224,7 +222,7 @@ class Completion:
         """Draws the cloud as given beside the whole object."""
         from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points
 
-        given, whole = (one[evenly(min(len(one), _DRAWN), len(one))] for one in (self.given, self.points))
+        given, whole = (one[at_most(_DRAWN, len(one))] for one in (self.given, self.points))
         grid = Grid(1, 3, panel=400, same_scale=True)
         draw_points(grid.panel(0, 0, f"{Path(self.name).name}, as given"), given, ORANGE)
         draw_points(grid.panel(0, 1, "the whole object, as its capsule decodes it"), whole)
@@ -249,9 +247,7 @@ def complete(source: Source | Encoding, model: Model | None = None, *, drop_inva
     Without a ``model`` the weights that ship with the package are used. ``drop_invalid`` leaves out points that are NaN
     or infinite, which are refused otherwise.
     """
-    encoding = source
-    if not isinstance(encoding, Encoding):
-        encoding = (model or load()).encode(encoding, drop_invalid=drop_invalid)
+    encoding = encoding_of(source, model, drop_invalid=drop_invalid)
     return Completion(
         name=encoding.cloud.name,
         given=encoding.cloud.points,

@@ -13,20 +13,20 @@ _SUBSET, _TRIPLES = 2000, 600
 _NEAREST = 1.7  # spacings of a grid of points for each distance to the nearest of random ones
 _FITS = 6
 _EXACT = 0.1
-_NOISE = 6.0  # times the usual distance of a plane's points from it: what lies nearer belongs to it
+_NOISE = 6.0  # times the usual distance of a plane's points from it: nearer points belong to it
 
 
 @dataclass(frozen=True)
 class Plane:
-    """``normal · x = offset``, and which points lie on it."""
+    """A plane ``normal · x = offset``, and the points on it."""
 
     normal: Float64[np.ndarray, "3"]
     offset: float
     on: Bool[np.ndarray, "n"]
     extent: Float64[np.ndarray, "2"]
-    """How far its points reach along its two axes, without the outermost twentieths."""
+    """Extent of its points along its two axes, without the outermost twentieths."""
     thickness: float
-    """Farthest that a point of it lies from it."""
+    """Largest distance of its points from it."""
 
     def height(self, points: Float[np.ndarray, "m 3"]) -> Float64[np.ndarray, "m"]:
         return points @ self.normal - self.offset
@@ -40,10 +40,10 @@ def spacing_of(points: Float64[np.ndarray, "n 3"]) -> float:
 
 
 def planes(points: Float64[np.ndarray, "n 3"], tolerance: float, least: float = 0.05) -> Iterator[Plane]:
-    """Planes that hold at least the share ``least`` of the points, the one with most points first.
+    """Planes with at least the share ``least`` of the points, the one with most points first.
 
-    ``tolerance`` is how far points may lie from a plane while it is looked for; what belongs to it in the end is told
-    by the usual distance of its points.
+    ``tolerance`` is the largest distance of points from a plane during the search; the final points of a plane follow
+    from their usual distance.
     """
     left = np.arange(len(points))
     while len(left) >= max(least * len(points), 3):
@@ -69,7 +69,7 @@ def _fitted(
     points: Float64[np.ndarray, "n 3"], left: np.ndarray, normal: np.ndarray, offset: float, tolerance: float
 ) -> Plane | None:
     center, axes, thickness = np.zeros(3), np.eye(3), tolerance
-    # Ever thinner, down to the noise of its points: what stands on a plane would lift and tilt it.
+    # Thinner at each step, down to the noise of its points, because objects on a plane would lift and tilt it.
     for _ in range(_FITS):
         away = np.abs(points[left] @ normal - offset)
         near = points[left[away < thickness]]
@@ -90,5 +90,5 @@ def _fitted(
 
 
 def _noise(away: Float64[np.ndarray, "k"], tolerance: float) -> float:
-    """How far points of a plane may lie from it; an exact plane is allowed for, too."""
+    """The largest distance of points that belong to a plane, with an allowance for exact planes."""
     return max(_NOISE * float(np.median(away)), _EXACT * tolerance) if len(away) else tolerance

@@ -1,8 +1,7 @@
-"""Pictures of points and surfaces, computed here: shaded discs in an orthographic three-quarter view, on a soft shadow.
+"""Rendering of points and surfaces: shaded discs in an orthographic three-quarter view, on a soft shadow.
 
-Every point is a small disc that lies in the surface about it (its normal is that of its nearest neighbours), lit from
-above, the nearest disc in front; edges are darkened where the depth jumps, as eye-dome lighting does. Pictures are
-computed at twice their size and averaged.
+Every point is a small disc in the plane of its nearest neighbours, lit from above, with hidden discs removed. Edges are
+darkened at jumps of the depth, as in eye-dome lighting. Pictures are computed at twice their size and averaged.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _LIGHT = np.array([-0.40, 0.75, 0.53]) / np.linalg.norm([-0.40, 0.75, 0.53])  # 
 _AMBIENT, _DIFFUSE = 0.60, 0.48
 _MARGIN = 0.04  # of the picture's side
 _NEIGHBOURS = 12
-_FLATTEST = 0.35  # cosine: a disc seen from its edge is still drawn this wide
+_FLATTEST = 0.35  # cosine: width at which a disc that is seen edge-on is still drawn
 _DISC = 0.72  # radius of a disc: of the distance to the third neighbour
 _LARGEST, _SMALLEST = 0.019, 0.0035  # radii of a disc, of the picture's side
 _LINE = 0.0045  # radius of a line, of the picture's side
 _EDGE, _EDGE_WIDTH, _EDGE_DEEPEST = 3.0, 0.006, 0.06  # eye-dome lighting; lengths are of the picture's side
 _SHADOW, _SHADOW_WIDTH, _SHADOW_BLUR = 0.24, 0.02, 0.018
-_FRAGMENTS = 1_000_000  # pixels that are worked on at a time: memory stays small
+_FRAGMENTS = 1_000_000  # pixels processed at a time, to limit memory
 
 
 class Scene:
@@ -37,7 +36,7 @@ class Scene:
         self._sheets: list[_Sheets] = []
 
     def add_points(self, points: Float[np.ndarray, "n 3"], colors: Float[np.ndarray, "n 3"], size: float = 1.0) -> None:
-        """Points as discs that lie in the surface about them; at ``size`` 1 they nearly close it."""
+        """Points as discs in the surface around them; at ``size`` 1 they nearly cover it."""
         if not len(points):
             return
         points = np.asarray(points, dtype=np.float64)
@@ -45,7 +44,7 @@ class Scene:
         self._discs.append(_Discs(points, np.asarray(colors), normals, _DISC * spacing, size))
 
     def add_triangles(self, corners: Float[np.ndarray, "t 3 3"], colors: Float[np.ndarray, "t 3"]) -> None:
-        """Flat triangles, lit from both sides: a decoded surface has no outside."""
+        """Flat triangles, lit from both sides, since a decoded surface has no outside."""
         self._sheets.append(_Sheets(np.asarray(corners, dtype=np.float64), np.asarray(colors)))
 
     def add_lines(self, ends: Float[np.ndarray, "k 2 3"], colors: Float[np.ndarray, "k 3"]) -> None:
@@ -55,12 +54,12 @@ class Scene:
         self._discs.append(_Discs(points, np.repeat(colors, along.shape[1], axis=0), np.zeros_like(points), None, 1.0))
 
     def extent(self) -> float:
-        """Width or height of what is drawn, whichever is larger, in the scene's units."""
+        """The larger of the width and the height of the picture, in the scene's units."""
         low, high = self._bounds()
         return max(float((high - low).max()), 1e-12)
 
     def image(self, pixels: int, extent: float | None = None) -> Float[np.ndarray, "p p 3"]:
-        """A square picture, white where nothing is; ``extent`` fixes the scale, without it the picture is filled."""
+        """A square picture on white; ``extent`` sets the scale, without which the objects fill the picture."""
         side = pixels * _FINER
         canvas = np.ones((side, side, 3))
         if self._discs or self._sheets:
@@ -75,13 +74,13 @@ class Scene:
         return canvas.reshape(pixels, _FINER, pixels, _FINER, 3).mean(axis=(1, 3)).clip(0, 1)
 
     def _solid(self) -> Float[np.ndarray, "n 3"]:
-        """What casts a shadow: all but lines."""
+        """All points that cast a shadow, that is, all but lines."""
         solid = [one.points for one in self._discs if one.radius is not None]
         solid += [one.corners.reshape(-1, 3) for one in self._sheets]
         return np.concatenate(solid) if solid else np.concatenate([one.points for one in self._discs])
 
     def _bounds(self) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
-        """Corners of what is seen on the screen, with the shadow, in the scene's units."""
+        """Bounding box on the screen, with the shadow, in the scene's units."""
         everything = np.concatenate([self._solid(), *(one.points for one in self._discs)])
         seen = np.concatenate([everything, _on_floor(self._solid())]) @ _VIEW[:2].T
         return seen.min(axis=0), seen.max(axis=0)
@@ -97,7 +96,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class _Screen:
-    """Where the picture looks, in the viewer's coordinates (right, up, towards the viewer)."""
+    """The part of the scene in the picture, in the viewer's coordinates (right, up, towards the viewer)."""
 
     centre: Float[np.ndarray, "2"]
     scale: float
@@ -138,10 +137,10 @@ class _Discs:
         for group in _groups(len(placed), len(dx)):
             middle = np.rint(placed[group, :2]).astype(int)
             column, row = middle[:, :1] + dx, middle[:, 1:] + dy
-            # How far towards the viewer the disc's plane comes at each pixel (rows count downwards).
+            # Rise of the disc's plane towards the viewer at each pixel (rows count downwards).
             rise = (-normal[group, :1] * dx + normal[group, 1:2] * dy) / normal[group, 2:]
             hit = screen.holds(column, row) & ((dx**2 + dy**2 + rise**2 <= radius**2) | ((dx == 0) & (dy == 0)))
-            # A line lies before everything: it explains what it crosses.
+            # Lines are in front of everything.
             nearness = placed[group, 2:] + rise + (2 * screen.side if self.radius is None else 0)
             _nearest(depth, canvas, (row * screen.side + column)[hit], nearness[hit], color[group][np.nonzero(hit)[0]])
 
@@ -189,14 +188,14 @@ def _groups(count: int, pixels: int) -> list[np.ndarray]:
 
 
 def _nearest(depth: np.ndarray, canvas: np.ndarray, at: np.ndarray, nearness: np.ndarray, color: np.ndarray) -> None:
-    """The z-buffer: what is nearer than all before it is painted."""
+    """The z-buffer: paints pixels that are nearer than all earlier ones."""
     np.maximum.at(depth, at, nearness)
     front = nearness >= depth[at]
     canvas[at[front]] = color[front]
 
 
 def _lit(normal: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "n"]]:
-    """Normals turned towards the viewer, and the light on each."""
+    """Normals, flipped towards the viewer, and the light on each."""
     normal = normal * np.where(normal[:, 2:] < 0, -1.0, 1.0)
     unknown = ~(normal != 0).any(axis=1)
     light = _AMBIENT + _DIFFUSE * np.maximum(normal @ _LIGHT, 0)
@@ -205,14 +204,14 @@ def _lit(normal: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], Fl
 
 
 def surface(points: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 3"], float]:
-    """Normal of each point (of either sign, zero where there is no surface), and how far apart points are."""
+    """Normal of each point (of either sign; zero if there is no surface), and the spacing of the points."""
     count = min(_NEIGHBOURS, len(points))
     if count < 4:
         return np.zeros_like(points), np.inf  # the largest discs there are
     distance, near = cKDTree(points).query(points, k=count)
     around = points[near] - points[near].mean(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(np.einsum("nka,nkb->nab", around, around))
-    # Lines and lone points have no surface: their discs face the viewer.
+    # Lines and isolated points have no surface, so their discs face the viewer.
     flat = values[:, 1] > 4 * values[:, 0]
     return np.where(flat[:, None], vectors[:, :, 0], 0.0), float(np.median(distance[:, 3]))
 
@@ -224,7 +223,7 @@ def _on_floor(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
 
 
 def _edges(depth: Float[np.ndarray, "s s"]) -> Float[np.ndarray, "s s"]:
-    """Eye-dome lighting: a pixel is darker the farther it lies behind those around it."""
+    """Eye-dome lighting: pixels are darkened by their depth behind those around them."""
     side = len(depth)
     step = max(1, round(_EDGE_WIDTH * side))
     behind = np.zeros_like(depth)

@@ -1,8 +1,8 @@
-"""``geocaps.parse_scene(scan)``: the objects of a scan, each with its capsule. How many there are is found, not given.
+"""``geocaps.parse_scene(scan)``: the objects in a scan, each with its capsule; their number need not be known.
 
-Supporting planes are set aside. What is left is cut into parts, patches of surface as large as the scan's resolution
-asks for. Parts that hang together are an object, cut where it is narrow if two capsules explain it better than one.
-With an index, parts are routed to the objects that it knows: objects explain parts, and parts vote for objects.
+Supporting planes are removed first. The rest is split into parts, patches of surface whose size depends on the scan's
+resolution. Connected parts are an object, which is cut at a narrow place if two capsules explain it better than one.
+With an index, parts are routed to its objects: objects explain parts, and parts vote for objects.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from geocaps.model.parts import log_likelihood
 
 NO_OBJECT = -1
 MINIMUM_POINTS = 64
-_SUPPORT, _ONE_SIDE = 0.1, 0.9  # share of a scan that a supporting plane holds, and of the rest that is on one side
-_WIDE = 0.4  # of the scan's diagonal: how far a supporting plane reaches
-_PATCH, _FINEST = 5.0, 1 / 80  # size of a part: spacings of the points, and at least so much of the scan's extent
+_SUPPORT, _ONE_SIDE = 0.1, 0.9  # share of a scan in a supporting plane, and of the rest on one side of it
+_WIDE = 0.4  # extent of a supporting plane, as a share of the scan's diagonal
+_PATCH, _FINEST = 5.0, 1 / 80  # size of a part, in spacings of the points, and least share of the scan's extent
 _GAP = 2.5  # spacings between points that touch
 _LEAST_PARTS, _LEAST_SHARE = 8, 0.1  # of an object, and of the smaller side of a cut
-_CONCAVE = np.cos(np.radians(75))  # between the line and the normals: where two parts meet in a hollow
-_HOLLOW = 0.05  # what contact of two parts that meet in a hollow counts, beside others
-_NARROW, _OBVIOUS = 0.01, 0.0005  # contact of two objects beside what holds each together; less needs no capsules
-_LOW = 3.0  # parts: an object begins no higher above a supporting plane, and what floats belongs to what is as near
-_BETTER = 0.7  # of what one capsule leaves unexplained two must leave, for a piece to be two objects
+_CONCAVE = np.cos(np.radians(75))  # between the line and the normals, if two parts form a hollow
+_HOLLOW = 0.05  # weight of a contact in a hollow
+_NARROW, _OBVIOUS = 0.01, 0.0005  # relative contact of two objects, and that below which capsules need not be compared
+_LOW = 3.0  # in parts: greatest height of an object above a plane, and distance of floating pieces from their object
+_BETTER = 0.7  # unexplained by two capsules, relative to one, for a piece to be two objects
 _FOUND = 0.5  # confidence from which the index is sure of an object
 _ROUTINGS = 3
 _SIGMA, _EXPLAINED, _OUT_OF_REACH = 0.03, 0.08, 0.3  # distances from a known object's surface, in its radii
@@ -47,21 +47,20 @@ _SIGMA, _EXPLAINED, _OUT_OF_REACH = 0.03, 0.08, 0.3  # distances from a known ob
 
 @runtime_checkable
 class Searchable(Protocol):
-    """What knows objects: ``geocaps.Index``."""
+    """An index of known objects: ``geocaps.Index``."""
 
     def search(self, cloud: Source, k: int = ...) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object of a scan."""
+    """One object in a scan."""
 
     points: Int[np.ndarray, "k"]
-    """Which of the scan's points belong to it."""
+    """Indices of its points in the scan."""
     capsule: Encoding
     match: Any | None
-    """The most similar object of the index (``name``, ``class_name``, and ``pose``, which brings it into the scan);
-    None without an index."""
+    """The most similar object in the index (``name``, ``class_name``, and ``pose`` in the scan); None without one."""
 
     def complete(self) -> Float64[np.ndarray, "m 3"]:
         """Points of the whole object, in the scan's coordinates."""
@@ -73,10 +72,10 @@ class ParsedScene:
     """A scan, parsed."""
 
     objects: tuple[SceneObject, ...]
-    """Those with most points first."""
+    """The objects, those with most points first."""
     planes: tuple[Plane, ...]
     labels: Int[np.ndarray, "n"]
-    """The object of each point; -1 for planes and for what is too small to be an object."""
+    """The object of each point; -1 for planes, and for pieces that are too small to be objects."""
 
     def __repr__(self) -> str:
         names = ", ".join(one.match.name for one in self.objects if one.match is not None)
@@ -85,11 +84,11 @@ class ParsedScene:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Patches of surface: which points each has, and how they touch."""
+    """Patches of surface: the points of each, and their contacts."""
 
     of: Int[np.ndarray, "n"]  # part of each point
     center: Float64[np.ndarray, "p 3"]
-    contact: Float64[np.ndarray, "p p"]  # how many points touch; hollows count little
+    contact: Float64[np.ndarray, "p p"]  # number of touching points, with little weight in hollows
 
 
 def parse_scene(
@@ -100,10 +99,10 @@ def parse_scene(
     viewer: Sequence[int | float] | np.ndarray | None = None,
     drop_invalid: bool = False,
 ) -> ParsedScene:
-    """The objects of a scan. ``viewer`` is where sensors stood, ``[3]`` or ``[v, 3]``, as in ``geocaps.locate``.
+    """The objects in a scan. ``viewer`` are the positions of sensors, ``[3]`` or ``[v, 3]``, as in ``geocaps.locate``.
 
     With an ``index`` (``geocaps.Index``) each object gets the name and the pose of the most similar one in it, and
-    objects that it is sure of tell what is theirs: so touching objects are told apart, and pieces of one are joined.
+    objects that are found with confidence claim their parts, so that touching objects are separated and pieces joined.
     """
     cloud = as_cloud(scan, 0, "the scan", drop_invalid=drop_invalid)
     if len(cloud.points) < MINIMUM_POINTS:
@@ -133,7 +132,7 @@ def parse_scene(
 
 
 def _supports(points: Float64[np.ndarray, "n 3"], spacing: float) -> list[Plane]:
-    """Planes nearly as wide as the scan that have everything else on one side: floors and walls."""
+    """Planes nearly as wide as the scan with everything else on one side: floors and walls."""
     found: list[Plane] = []
     width = float(np.linalg.norm(np.ptp(points, axis=0)))
     for plane in planes(points, 2 * spacing, _SUPPORT):
@@ -181,7 +180,7 @@ def _cut(points: Float64[np.ndarray, "n 3"], spacing: float, images: list[RangeI
     first, second = np.nonzero(touching)
     line = center[second] - center[first]
     line /= np.linalg.norm(line, axis=1, keepdims=True)
-    # Both normals lean towards the other part: a hollow.
+    # A hollow: both normals lean towards the other part.
     rise = np.einsum("ij,ij->i", normal[first], line) - np.einsum("ij,ij->i", normal[second], line)
     hollow = (rise > 2 * _CONCAVE) & known[first] & known[second]
     touching[first[hollow], second[hollow]] *= _HOLLOW
@@ -192,7 +191,7 @@ def _cut(points: Float64[np.ndarray, "n 3"], spacing: float, images: list[RangeI
 
 
 class _Explained:
-    """Objects that explain parts: pieces that hang together, cut where two capsules explain more than one."""
+    """Objects that explain parts: connected pieces, cut if two capsules explain more than one."""
 
     def __init__(
         self, model: Model, points: Float64[np.ndarray, "n 3"], parts: _Parts, supports: list[Plane], spacing: float
@@ -214,7 +213,7 @@ class _Explained:
         return found
 
     def _landed(self, piece_of: Int[np.ndarray, "p"]) -> Int[np.ndarray, "p"]:
-        """What touches no supporting plane belongs to a near piece that does: no object floats."""
+        """Joins pieces that touch no supporting plane to near pieces that do, since objects do not float."""
         lowest = np.full(piece_of.max() + 1, np.inf)
         np.minimum.at(lowest, piece_of, self.height)
         stands = lowest[piece_of] < _LOW * _PATCH * self.spacing
@@ -238,7 +237,7 @@ class _Explained:
         return self._capsules[group]
 
     def _divided(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> list[tuple[np.ndarray, Encoding]]:
-        """The piece, or what it is cut into at its narrowest and hollowest place, if that explains it better."""
+        """The piece, or its parts after a cut at the narrowest or hollowest place, if that explains it better."""
         cut = self._narrowest(members)
         if cut is None:
             return [(members, capsule)]
@@ -253,11 +252,11 @@ class _Explained:
         return [one for half, own in zip(halves, capsules, strict=True) for one in self._divided(half, own)]
 
     def _unexplained(self, members: Int[np.ndarray, "m"], capsule: Encoding) -> Float64[np.ndarray, "k"]:
-        """Distance of each point from the surface that the capsule decodes to."""
+        """Distance of each point from the decoded surface of the capsule."""
         return cKDTree(capsule.complete()).query(self.points[self.own(members)])[0]
 
     def _narrowest(self, members: Int[np.ndarray, "m"]) -> tuple[Bool[np.ndarray, "m"], float] | None:
-        """One side of the cut with the least contact beside what it parts, and that contact; both sides must stand."""
+        """One side of the cut with the smallest relative contact, and that contact; both sides must stand."""
         least = max(_LEAST_PARTS, int(_LEAST_SHARE * len(members)))
         if len(members) < 2 * least:
             return None
@@ -267,7 +266,7 @@ class _Explained:
         order = np.argsort(np.linalg.eigh(scaled)[1][:, -2] / np.sqrt(degree), kind="stable")
         ordered = contact[np.ix_(order, order)]
         inside = np.cumsum(degree[order])
-        # What crosses each place of the order: all contact of those before it, less what stays among them.
+        # Contact across each place in the order: all contact of the parts before it, less that among them.
         within = np.cumsum(np.cumsum(ordered, axis=0), axis=1).diagonal()
         crossing = (inside - within) / np.minimum(inside, inside[-1] - inside).clip(1e-9)
         places = np.arange(least, len(members) - least + 1)
@@ -278,7 +277,7 @@ class _Explained:
         return (side, there) if there < _NARROW and all(self.stands(members[half]) for half in (side, ~side)) else None
 
     def enough(self, members: Int[np.ndarray, "m"]) -> bool:
-        """Whether parts can be an object."""
+        """Whether parts are enough for an object."""
         return len(members) >= _LEAST_PARTS and len(self.own(members)) >= MINIMUM_POINTS
 
     def stands(self, members: Int[np.ndarray, "m"]) -> bool:
@@ -286,17 +285,17 @@ class _Explained:
         return bool(self.height[members].min() < _LOW * _PATCH * self.spacing)
 
 
-# ── what is known explains parts ──────────────────────────────────────────────────────────────────────────────────────
+# ── known objects explain parts ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """Parts that are taken for one object, and the object of the index that is most like them, laid on them."""
+    """Parts of one object, and the most similar object in the index, aligned with them."""
 
     members: Int[np.ndarray, "_"]
     hit: Any
     distance: Float64[np.ndarray, "p"]
-    """Of every part from that object's surface, root mean square, in its radii."""
+    """RMS distance of every part from that object's surface, in its radii."""
     radius: float
 
     @property
@@ -305,17 +304,17 @@ class _Known:
 
 
 class Routed:
-    """Parts routed to several objects that an index knows, by the routing of equations 1 and 2.
+    """Parts routed to several objects of an index, by the routing of equations 1 and 2.
 
-    Objects explain parts: ``R_ij`` tells how likely part i is under the surface of object j. Parts vote for objects:
-    those that are routed to an object are searched for again. An object that explains but a share of its parts leaves
-    the others to a new one, and one whose parts others explain is none: so their number is found.
+    Objects explain parts: ``R_ij`` is the probability of part i under the surface of object j. Parts vote for objects:
+    the index is searched again with the parts that are routed to an object. The number of objects follows: parts that
+    their object does not explain become a new one, and an object whose parts are explained by others disappears.
     """
 
     def __init__(self, index: Searchable, found: _Explained) -> None:
         self.index, self.found = index, found
         self.count = np.bincount(found.parts.of)
-        self._searched: dict[bytes, _Known] = {}  # routing comes back to the same groups
+        self._searched: dict[bytes, _Known] = {}  # routing often returns to the same groups
 
     def objects(self, groups: list[Int[np.ndarray, "_"]]) -> list[_Known]:
         objects = [self._known(one) for one in groups]
@@ -328,7 +327,7 @@ class Routed:
         return objects
 
     def _known(self, members: Int[np.ndarray, "m"]) -> _Known:
-        """What the parts vote for."""
+        """The object that the parts vote for."""
         if (group := members.tobytes()) not in self._searched:
             self._searched[group] = self._search(members)
         return self._searched[group]
@@ -342,9 +341,9 @@ class Routed:
         return _Known(members, hit, np.sqrt(np.bincount(self.found.parts.of, away**2) / self.count), radius)
 
     def _separated(self, one: _Known) -> list[_Known]:
-        """The object, or what the index explains of it and what it does not, if each can stand for itself.
+        """The object, or its explained and unexplained parts, if each of them can be an object.
 
-        An object that the index was not sure of has to be one that it is sure of without the rest.
+        This requires that the index is sure of the explained parts without the rest.
         """
         explained = one.distance[one.members] < _EXPLAINED
         rest = one.members[~explained]
@@ -362,7 +361,7 @@ class Routed:
         return [whole, *map(self._known, others)] if whole.sure else [one]
 
     def _settled(self, objects: list[_Known]) -> list[_Known]:
-        """Each object with the parts that are routed to it; those that are left with too few are none."""
+        """Each object with the parts that are routed to it; those with too few parts are dropped."""
         while True:
             chosen = self._routing(objects).argmax(axis=1)
             groups = [np.flatnonzero(chosen == place) for place in range(len(objects))]
@@ -377,10 +376,10 @@ class Routed:
         ]
 
     def _routing(self, objects: list[_Known]) -> Float64[np.ndarray, "p o_plus_1"]:
-        """``R_ij = softmax_j b_ij``, with the share of all parts that an object has; the last column is no object.
+        """``R_ij = softmax_j b_ij``, with the size of objects as a prior; the last column stands for no object.
 
-        No part is less likely in the object that it is in than at the edge of what counts as explained: what no other
-        object explains stays where it is. An object that the index is not sure of explains nothing else.
+        In its present object, a part is at least as likely as at the limit of what counts as explained, so that parts
+        that no other object explains stay there. An object of which the index is not sure explains no further parts.
         """
         sizes = np.array([len(one.members) for one in objects])
         scores = np.full((len(self.count), len(objects) + 1), -np.inf)
@@ -395,6 +394,6 @@ class Routed:
 
 
 def _likelihood(distance: Float64[np.ndarray, "p"], radius: float) -> Float64[np.ndarray, "p"]:
-    """``b_ij`` of distances in radii of the object."""
+    """``b_ij``, from distances in radii of the object."""
     sigma = torch.tensor(np.log(_SIGMA * radius)).expand(len(distance))
     return log_likelihood(torch.from_numpy((distance * radius) ** 2), sigma).numpy()

@@ -1,8 +1,8 @@
-"""``geocaps.transfer(labelled, targets)``: labels of one or a few objects on all others of their kind.
+"""``geocaps.transfer(labelled, targets)``: labels transferred from one or a few objects to others of their kind.
 
-A labelled object and a target are compared by what their 24 frames see, which tells how they are turned against each
-other. In frames that match, the labelled one is stretched onto the target, axis by axis, and each point takes the
-label of what lies nearest.
+The descriptors of the 24 frames of a labelled object and a target give the rotation between the two. In matching
+frames, the labelled object is stretched onto the target, axis by axis, and each point takes the label of the nearest
+points.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geocaps.apps.clouds import Cloud, Source, as_cloud
 from geocaps.apps.encode import Model, load
 from geocaps.apps.encoding import Encoding
 from geocaps.errors import InvalidInputError, Skipped
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.io.save import check_target, save_cloud, write_whole
 from geocaps.model.look import cube_products, turn_similarity
 
@@ -29,32 +29,32 @@ Labelled = tuple[Source, np.ndarray] | Source
 """A cloud with the labels of its points, or a file that has both."""
 
 SUFFIXES = (".npz", ".pcd", ".ply", ".xyz")
-_POINTS = 2048  # of each object, that are compared
-_TURNS = 4  # of the 24, the most similar ones are tried
-_FITTED = 6  # times that one object is stretched onto the other
-_KEPT = 0.8  # share of the nearest pairs that say how
+_POINTS = 2048  # points of each object that are compared
+_TURNS = 4  # number of rotations, the most similar of 24, that are tried
+_FITTED = 6  # iterations of stretching one object onto the other
+_KEPT = 0.8  # share of the nearest pairs that is used
 _MOST_STRETCH = 1.6  # of an axis, against the mean of the three
-_NEAREST = 8  # labelled points that say what a point is
-_LIKENESS = 12.0  # how much more a similar object says, in nats for a similarity of 1
-_FIT = 12.0  # and one that fits better, in nats for a mean distance of 1 radius
+_NEAREST = 8  # number of labelled points that vote for the label of a point
+_LIKENESS = 12.0  # weight of similar objects, in nats for a difference of 1 in similarity
+_FIT = 12.0  # weight of objects that fit, in nats for a mean distance of 1 radius
 _DRAWN = 4096
 
 
 @dataclass(frozen=True, repr=False)
 class Transferred:
-    """One object with labels that come from others. All arrays are numpy's."""
+    """One object with labels from others. All arrays are in numpy."""
 
     name: str
     points: Float[np.ndarray, "n 3"]
-    """Points as they came (of a mesh: drawn from its surface)."""
+    """Points as given (for a mesh: sampled from its surface)."""
     labels: Int[np.ndarray, "n"]
     """Label of each point: one of those given."""
     confidence: Float64[np.ndarray, "n"]
-    """How far to trust each label, from 0 to 1: how much of what lies nearest says so."""
+    """Confidence in each label, from 0 to 1: its share of the votes."""
     source: str
-    """The labelled object that it owes most to."""
+    """The labelled object with the largest weight."""
     similarity: float
-    """How alike the two look, 1 at most."""
+    """Similarity of the two objects, at most 1."""
     dropped: int = 0
     """Points (of a mesh: vertices) that were NaN or infinite, and were left out."""
 
@@ -84,11 +84,11 @@ def transfer(
     suffix: str = ".ply",
     drop_invalid: bool = False,
 ) -> list[Transferred]:
-    """Labels targets (files, folders, clouds, meshes, encodings) as one or several labelled objects are.
+    """Labels targets (files, folders, clouds, meshes, encodings) like one or several labelled objects.
 
     A labelled object is a pair of a cloud and the labels of its points (whole numbers), or a file that has labels (a
-    scalar ``label`` in PLY, an array ``labels`` in NPZ, a column in text). ``out`` is a folder for the results, each
-    under its own name and as a file of type ``suffix``. What cannot be read raises; :func:`transfer_each` skips it.
+    scalar ``label`` in PLY, an array ``labels`` in NPZ, a column in text). ``out`` is a folder for the results, which
+    keep their names and get the type ``suffix``. Unreadable sources raise; :func:`transfer_each` skips them.
     """
     model = model or load()
     known = references(labelled, model, drop_invalid=drop_invalid)
@@ -99,12 +99,12 @@ def transfer(
 def transfer_each(
     known: Sequence[Reference], jobs: Iterable[Job], model: Model, *, drop_invalid: bool = False
 ) -> Iterator[Transferred | Skipped]:
-    """Results one at a time, each saved where its job says; a bad object gives its reason."""
+    """Results one at a time, each saved as its job says; an object that fails gives the reason."""
     return each_saved(jobs, lambda job: labelled_by(known, encoded(job, model, drop_invalid)))
 
 
 def picture(found: Sequence[Transferred], references: Sequence[Reference] = ()) -> bytes:
-    """The labelled objects, then those that took their labels, in one colour for each label."""
+    """A picture of the labelled objects and the results, with one colour for each label."""
     from geocaps.apps.drawing import Grid, draw_points
 
     shown = [(f"{Path(one.name).name} (given)", one.points, one.labels) for one in references]
@@ -112,7 +112,7 @@ def picture(found: Sequence[Transferred], references: Sequence[Reference] = ()) 
     columns = min(5, len(shown))
     grid = Grid(-(-len(shown) // columns), columns)
     for place, (name, points, labels) in enumerate(shown):
-        some = evenly(min(len(points), _DRAWN), len(points))
+        some = at_most(_DRAWN, len(points))
         draw_points(grid.panel(*divmod(place, columns), name), points[some], _colors(labels[some]) / 255)
     return grid.png()
 
@@ -186,7 +186,7 @@ def _checked_labels(cloud: Cloud, given: np.ndarray | None) -> Int[np.ndarray, "
 
 
 def labelled_by(known: Sequence[Reference], target: Encoding) -> Transferred:
-    """The labels that one object takes from others: each says what lies nearest, by its likeness and its fit."""
+    """Labels for one object by the votes of others, weighted by similarity and by fit."""
     points = target.cloud.points
     fits = [_fitted(one, target) for one in known]
     weights = np.array([np.exp(_LIKENESS * fit.similarity - _FIT * fit.misfit) for fit in fits])
@@ -216,7 +216,7 @@ def labelled_by(known: Sequence[Reference], target: Encoding) -> Transferred:
 class _Fit:
     """A labelled object stretched onto a target, in a frame of the target."""
 
-    points: Float64[np.ndarray, "m 3"]  # some of the labelled object's
+    points: Float64[np.ndarray, "m 3"]  # some points of the labelled object
     chosen: Int[np.ndarray, "m"]  # which ones
     rotation: Float64[np.ndarray, "3 3"]  # the target's frame; columns are its axes
     center: Float64[np.ndarray, "3"]
@@ -229,15 +229,15 @@ class _Fit:
 
 
 def _fitted(one: Reference, target: Encoding) -> _Fit:
-    """The best of the turns at which two objects look alike."""
+    """The best fit, among the rotations for which the two objects look most alike."""
     ours, theirs = one.encoding.parse.frames, target.parse.frames
     assert ours is not None
     assert theirs is not None
     similarity = turn_similarity(ours.descriptor[0], theirs.descriptor[0]).double().numpy()
     first = ours.pose.rotation_matrix()[0, 0].double().numpy()
     turned = theirs.pose.rotation_matrix()[0].double().numpy()[cube_products()[:, 0].numpy()]
-    chosen = evenly(min(_POINTS, len(one.points)), len(one.points))
-    some = target.cloud.points[evenly(min(_POINTS, len(target.cloud.points)), len(target.cloud.points))]
+    chosen = at_most(_POINTS, len(one.points))
+    some = target.cloud.points[at_most(_POINTS, len(target.cloud.points))]
     radius, center = target.normalization.scale, _middle(some)
     labelled = (one.points[chosen] - _middle(one.points[chosen])) @ first / one.encoding.normalization.scale
     best: _Fit | None = None
@@ -265,8 +265,8 @@ def _stretched(
 ) -> tuple[Float64[np.ndarray, "n 3"], float]:
     """Points stretched along the axes onto a target, and the mean distance that is left, both ways.
 
-    Least squares on the nearest pairs, again and again; the farthest pairs say nothing, as one may have what the other
-    has not.
+    Iterated least squares on the nearest pairs; the farthest pairs are ignored, as one object may have parts that the
+    other lacks.
     """
     tree = cKDTree(target)
     for _ in range(_FITTED):

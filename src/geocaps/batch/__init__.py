@@ -1,7 +1,7 @@
-"""``geocaps.encode_files``: capsules of files, folders and data sets of any size, to one Parquet or NPZ file.
+"""``geocaps.encode_files``: capsules of files, folders and data sets of any size, in one Parquet or NPZ file.
 
 Both formats (Parquet: a row for each object, NPZ: an array for each column) are joined from finished shards one by one,
-so that memory does not grow with the number of objects, and hold no dates: the same rows give the same bytes.
+so that memory does not grow with the number of objects. They contain no dates, so the same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Engine = Literal["local", "ray"]
 Provenance = dict[str, str]  # columns that are the same in every row
 Shards = Callable[[], Iterator[StoredShard]]
-"""Iterates over the finished shards, from the first, each time it is called."""
+"""Iterates over the finished shards; each call starts again at the first."""
 
 SUFFIXES = (".parquet", ".npz")
 _ENGINES = {"local": run_local, "ray": run_ray}
 _GROUP_ROWS = 1024
 _GROUP_LABELS = 64 << 20
-_FORMAT = 2  # raised when a row's columns change: shards of an older run are then made again
+_FORMAT = 2  # raised when the columns change, so that shards of older runs are made again
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class EncodedFiles:
     objects: int
     """Rows in the output."""
     resumed: int
-    """Objects that an earlier run, which was stopped, had done."""
+    """Objects that were already done by an earlier run."""
     failed: tuple[Skipped, ...]
     """Objects that could not be encoded; ``OUT.failed.json`` lists them too."""
     weights_sha256: str
     dropped: int
-    """Points that were NaN or infinite, and were left out; the column ``dropped`` has them object by object."""
+    """Number of points left out because they were NaN or infinite; the column ``dropped`` has it for each object."""
 
 
 def encode_files(
@@ -77,17 +77,17 @@ def encode_files(
 ) -> EncodedFiles:
     """Encodes every object of ``sources`` (files, folders, data sets, "shapes", "furniture") to ``out``.
 
-    A row does not depend on the other rows, on the engine or on whether the run was resumed: the same bits each time.
-    Work lies in ``OUT.partial`` until the end, so re-run a call that was stopped to resume it, and ``out`` is whole or
-    not there. Objects that cannot be encoded are skipped and listed; if that is all of them, EncodingError is
-    raised and nothing is written but the list. ``weights`` is a checkpoint folder; ``workers`` are processes (default:
-    one per core); a kill loses at most ``shard`` objects; ``drop_invalid`` leaves out points that are NaN or
-    infinite, which are refused otherwise; ``on_object(done, of)`` is called with the progress.
+    A row does not depend on other rows, on the engine or on whether the run was resumed, to the last bit. Unfinished
+    work is in ``OUT.partial``, so repeat an interrupted call to resume it; ``out`` is complete or does not exist.
+    Objects that cannot be encoded are skipped and listed; if none can, EncodingError is raised and only the list is
+    written. ``weights`` is a checkpoint folder; ``workers`` is the number of processes (default: one per core); a kill
+    loses at most ``shard`` objects; ``drop_invalid`` leaves out NaN and infinite points, which are refused otherwise;
+    ``on_object(done, of)`` is called with the progress.
     """
     named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     out = Path(out)
     if not all(map(os.fspath, named)) or not named:
-        raise UsageError("no sources were given, or an empty name: name files, folders or data sets")
+        raise UsageError("no sources, or an empty name, were given: name files, folders or data sets")
     _check_call(out, engine, workers, shard, overwrite)
     folder, sidecar = out.with_name(out.name + ".partial"), out.with_name(out.name + ".failed.json")
     items = [replace(one, drop_invalid=drop_invalid) for one in find_items(named, leave_out=(out, folder, sidecar))]
@@ -134,7 +134,7 @@ def encode_files(
         ) from error
     finally:
         with suppress(OSError):
-            folder.rmdir()  # only where no work is in it
+            folder.rmdir()  # only if it is empty
     return EncodedFiles(out, len(items) - len(failed), resumed, failed, used.sha256, sum(dropped))
 
 
@@ -146,7 +146,7 @@ def _check_call(out: Path, engine: str, workers: int | None, shard: int, overwri
         except ImportError as error:
             raise MissingExtraError("writing Parquet", "parquet") from error
     if engine not in _ENGINES:
-        raise UsageError(f"there is no engine {engine!r}; there are {', '.join(_ENGINES)}")
+        raise UsageError(f"there is no engine {engine!r}: choose from {', '.join(_ENGINES)}")
     for name, count in (("workers", workers), ("shard", shard)):
         if count is not None and count < 1:
             raise UsageError(f"{name} must be at least 1, not {count}")
@@ -157,7 +157,7 @@ def _made_from(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 
 def _write_list(sidecar: Path, failed: tuple[Skipped, ...]) -> None:
-    """The objects that failed, beside the output; without any, the list of an earlier run goes."""
+    """Writes the list of failed objects beside the output or, if there are none, removes that of an earlier run."""
     if failed:
         text = json.dumps([asdict(one) for one in failed], indent=1, ensure_ascii=False)
         with written_whole(sidecar) as beside:
@@ -181,7 +181,7 @@ def _write_parquet(place: Path, shards: Shards, provenance: Provenance) -> None:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows by the row group: of bounded memory, and the same whatever shards they came from."""
+    """Rows by row group: of limited size, and independent of the shards."""
     group: list[Row] = []
     labels = 0
     for row in rows:
@@ -212,7 +212,7 @@ def _table(rows: list[Row], provenance: Provenance) -> pa.Table:
 
 
 def _fixed(values: np.ndarray) -> pa.Array:
-    """``[rows, ...]`` as (nested) lists of fixed size, which readers give back as arrays."""
+    """``[rows, ...]`` as (nested) lists of fixed size, which readers return as arrays."""
     import pyarrow as pa
 
     found = pa.array(values.reshape(-1))
@@ -222,12 +222,12 @@ def _fixed(values: np.ndarray) -> pa.Array:
 
 
 def _write_npz(place: Path, shards: Shards, provenance: Provenance) -> None:
-    """One array ``[objects, ...]`` a column; ``labels`` of all objects in a row, of object i from ``label_offsets[i]``.
+    """One array ``[objects, ...]`` per column; ``labels`` are concatenated, from ``label_offsets[i]`` for object i.
 
-    A pass over the shards for each column: an archive takes its arrays one after the other.
+    One pass over the shards per column, because an archive takes its arrays one after the other.
     """
     counts = np.concatenate(list(_column(shards, "points")))
-    # Stored, not deflated: then arrays can be mapped, and numbers like these hardly shrink.
+    # Not compressed, so that arrays can be memory-mapped; numbers like these hardly compress.
     with zipfile.ZipFile(place, "w", zipfile.ZIP_STORED) as archive:
         for name in COLUMNS:
             kinds = [(piece.dtype, piece.shape[1:]) for piece in _column(shards, name)]

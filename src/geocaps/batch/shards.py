@@ -1,8 +1,7 @@
-"""Objects to encode, found in files, folders and data sets, the shards they are encoded in, and the engines that do it.
+"""Objects to encode, the shards in which they are encoded, and the engines that do it.
 
-A shard is the unit of work, of memory, and of what a kill can lose. A row of it is a function of its file and the
-weights alone: each object is encoded by itself, on one thread, so that no neighbour, engine or resumed run changes a
-bit of it.
+A shard is the unit of work, of memory, and of the loss in a crash. A row depends on its file and the weights alone:
+each object is encoded separately, on one thread, so that other objects, the engine or resuming change no bit of it.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from geocaps.model.checkpoint import Weights, find_weights
 from geocaps.workers import ENDED, Workers, reason_of
 
 Row = dict[str, Any]
-"""Column → text, or an array of the same type and shape in every row (``labels`` alone has its own length)."""
+"""Column → text, or an array with the same type and shape in every row (except for the length of ``labels``)."""
 
 TEXT = ("name", "path", "content_sha256")
 RAGGED = "labels"
 COLUMNS = ("name", "path", "member", "points", "dropped", *ENCODED, "content_sha256")
 _MOST_BYTES = 64 << 20
-"""A shard is closed when its files have this many bytes: what one worker holds stays small, but for a larger file."""
+"""A shard is complete when its files have this many bytes, which limits the memory of a worker."""
 _DATA_SET_SUFFIXES = (".npz", ".h5", ".hdf5")
 _ALONE = -1  # the member number of a file that is one object
-_RETRIES = 5  # a shard whose worker dies is given to another one; one that ends this many workers is at fault itself
+_RETRIES = 5  # a shard whose worker dies is given to another one; after this many, the shard is at fault
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,16 @@ class Item:
     """One object: a file, or a member of a data set."""
 
     path: str  # as the user named it
-    name: str  # below the folder that the user named; `set.npz#id` for a member of a data set
+    name: str  # path below the folder that the user named; `set.npz#id` for a member of a data set
     member: int
     place: str  # what opens it from any working directory: an absolute path, or the name of an embedded data set
     version: str  # changes with the content: size and time of a file
-    size: int  # about how many bytes its results take
-    not_a_set: str = ""  # why a file that might be a data set is taken for a single cloud
-    drop_invalid: bool = False  # whether points that are NaN or infinite are left out rather than refused
+    size: int  # approximate size of its results, in bytes
+    not_a_set: str = ""  # why a file that might be a data set is treated as a single cloud
+    drop_invalid: bool = False  # whether NaN and infinite points are left out rather than refused
 
     def read(self) -> tuple[Source, str]:
-        """What ``Model.encode`` takes, and the SHA-256 of the content."""
+        """The input of ``Model.encode``, and the SHA-256 of the content."""
         if self.member == _ALONE:
             return self.place, file_sha256(Path(self.place), self.path)
         points = _data_set(self.place, self.version).points(self.member)
@@ -76,11 +75,11 @@ class Item:
 
 
 def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Path] = ()) -> list[Item]:
-    """Every object of the sources, each once, in a fixed order.
+    """All objects of the sources, each once, in a fixed order.
 
-    A folder gives every readable file below it, in the order of their paths; hidden files are left out, and so is
-    everything in ``leave_out`` (the output may lie in the folder). A source that does not exist is an item too: it
-    fails when it is read, and is reported with the others.
+    A folder stands for all readable files below it, in the order of their paths, except hidden ones and those in
+    ``leave_out`` (the output may be in the folder). A source that does not exist is an item too: it fails when it is
+    read, and is reported with the others.
     """
     hidden = {os.path.abspath(path) for path in leave_out}
     found: dict[tuple[str, int], Item] = {}
@@ -92,8 +91,8 @@ def find_items(sources: Iterable[str | os.PathLike[str]], leave_out: Sequence[Pa
 
 
 def file_sha256(path: Path, name: str = "") -> str:
-    """The SHA-256 of a file's bytes; ``name`` is what messages call the file."""
-    # Opening a pipe or a device would wait for ever.
+    """The SHA-256 of a file; ``name`` is its name in messages."""
+    # Opening a pipe or a device would block forever.
     if path.exists() and not path.is_file():
         raise InvalidInputError(f"{name or path} is not a regular file: copy its content to one first")
     try:
@@ -127,7 +126,7 @@ def _of_file(path: str, name: str) -> Iterator[Item]:
             yield from _members(_data_set(place, version), path, name, place, version, stat.st_size)
             return
         except DatasetError as error:
-            # Bytes that do not open at all are said once, when the file is read.
+            # A file that cannot be opened at all is reported once, when it is read.
             not_a_set = str(error) if error.__cause__ is None else ""
     yield Item(path, name, _ALONE, place, version, stat.st_size, not_a_set)
 
@@ -140,7 +139,7 @@ def _members(whole: datasets.PointDataset, path: str, name: str, place: str, ver
 
 @lru_cache(maxsize=1)
 def _data_set(place: str, version: str) -> datasets.PointDataset:
-    """Opened once for its many members; the version makes a changed file open again."""
+    """A data set, opened once for its many members, and again if its version changes."""
     return datasets.load(place)
 
 
@@ -149,7 +148,7 @@ def _data_set(place: str, version: str) -> datasets.PointDataset:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some objects' rows, and those that have none."""
+    """The rows of some objects, and those that failed."""
 
     rows: tuple[Row, ...]
     failed: tuple[Skipped, ...]
@@ -158,7 +157,7 @@ class Shard:
         return Shard(self.rows + other.rows, self.failed + other.failed)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is stored: every column stacked, the labels one after the other with their counts."""
+        """The shard as stored: every column stacked, the labels concatenated."""
         found = {
             "failed": np.array(json.dumps([asdict(one) for one in self.failed])),
             "count": np.array(len(self.rows)),
@@ -170,7 +169,7 @@ class Shard:
 
 
 class StoredShard:
-    """A finished shard on disk; each column is read when it is asked for."""
+    """A finished shard on disk; columns are read on access."""
 
     def __init__(self, archive: np.lib.npyio.NpzFile) -> None:
         self._archive = archive
@@ -181,7 +180,7 @@ class StoredShard:
         return [Skipped(**one) for one in json.loads(str(self._archive["failed"]))]
 
     def column(self, name: str) -> np.ndarray:
-        """``[count, ...]``; of the labels, all of them one after the other. Only where there are rows."""
+        """``[count, ...]``; all labels, concatenated. Only if there are rows."""
         return self._archive[name]
 
     def rows(self) -> Iterator[Row]:
@@ -207,14 +206,14 @@ def cut(items: Sequence[Item], most: int) -> list[tuple[Item, ...]]:
 
 
 def encode_items(items: Sequence[Item], weights: Weights) -> Shard:
-    """Encodes each item by itself; one that cannot be becomes a failure with its reason."""
+    """Encodes the items one by one; an item that fails is listed with the reason."""
     model = _model(weights)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rows, failed = [], []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DroppedPointsWarning)  # the column says how many
+            warnings.simplefilter("ignore", DroppedPointsWarning)  # the column has the number
             for item in items:
                 try:
                     rows.append(_row(model, item))
@@ -226,14 +225,14 @@ def encode_items(items: Sequence[Item], weights: Weights) -> Shard:
 
 
 def skipped(item: Item, reason: str) -> Skipped:
-    """Why an item has no row."""
+    """An item without a row, with the reason."""
     note = f" (nor is it a data set: {item.not_a_set})" if item.not_a_set else ""
     return Skipped(_text(item.name), _text(reason + note), _text(item.path))
 
 
 @lru_cache(maxsize=1)
 def _model(weights: Weights) -> Model:
-    """The model, wherever this runs; refused where the folder holds other weights than those that were named."""
+    """The model, on any machine; raises if the folder there has other weights."""
     here = find_weights(weights.folder).sha256
     if here != weights.sha256:
         raise CheckpointError(
@@ -261,7 +260,7 @@ def _row(model: Model, item: Item) -> Row:
 
 
 def _text(value: str) -> str:
-    """A file name may hold bytes that are no text: they are spelled out, as no table can hold them."""
+    """A file name as text: bytes that are not UTF-8 are escaped, since tables cannot hold them."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
@@ -271,16 +270,16 @@ Items = tuple[Item, ...]
 
 
 def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
-    """Every shard with its rows, in the order in which they are done.
+    """Every shard with its rows, in order of completion.
 
-    A file whose reader takes the process down (out of memory, a fault in a library) costs that file, not the run.
+    A file that crashes its process (out of memory, a bug in a library) fails alone, without the run.
     """
     if len(shards) == 1:
         yield shards[0], encode_items(shards[0], weights)
         return
 
     def halved(items: Items) -> Shard:
-        """Of a shard that ends its process: in two halves, until the file is found that does."""
+        """A shard that crashes its process, in two halves, until the file that does it is found."""
         if len(items) == 1:
             return Shard((), (skipped(items[0], ENDED),))
         half = len(items) // 2
@@ -291,12 +290,12 @@ def run_local(shards: Sequence[Items], weights: Weights, workers: int | None) ->
 
 
 def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> Iterator[tuple[Items, Shard]]:
-    """Every shard with its rows, in the order in which they are done.
+    """Every shard with its rows, in order of completion.
 
-    The files must be readable under the same paths on every machine, and the weights must be the same there (they are
-    compared by checksum). Rows travel back to this process, which alone writes: the output needs no shared disk.
+    The files must have the same paths on every machine, and the weights must be the same (they are compared by
+    checksum). Only this process writes, so the output needs no shared disk.
 
-    On the Ray that is connected already, else on the cluster that ``RAY_ADDRESS`` names, else on a Ray started here
+    It runs on the Ray that is already connected, or on the cluster at ``RAY_ADDRESS``, or else on a Ray started here
     for this run with ``workers`` processes.
     """
     try:
@@ -305,10 +304,10 @@ def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> I
     except ImportError as error:
         raise MissingExtraError("the engine 'ray'", "ray") from error
 
-    # As bytes: Ray would look into Python objects to find columns for them.
+    # As bytes, because Ray would turn Python objects into columns.
     tasks = [{"index": index, "items": pickle.dumps(items)} for index, items in enumerate(shards)]
     with _connected(workers), _quiet():
-        # A block for each shard: shards are given out one by one, to whoever is free.
+        # One block per shard, so that shards are given out one by one, to workers that are free.
         data = ray.data.from_items(tasks, override_num_blocks=len(tasks))
         results = data.map(partial(_encode, weights), num_cpus=1, max_retries=_RETRIES)
         try:
@@ -316,8 +315,8 @@ def run_ray(shards: Sequence[Items], weights: Weights, workers: int | None) -> I
                 yield shards[result["index"]], pickle.loads(result["shard"])
         except ray.exceptions.RayError as error:
             raise EncodingError(
-                f"Ray gave up ({_reason(error)}); what is done is kept: re-run to resume, "
-                "or with the engine 'local', which finds a file that ends its reader"
+                f"Ray gave up ({_reason(error)}); finished work is kept: re-run to resume, "
+                "or use the engine 'local', which finds a file that crashes its reader"
             ) from error
 
 
@@ -334,7 +333,7 @@ def _connected(workers: int | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere without being asked for
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere unless asked for
     on_cluster = "RAY_ADDRESS" in os.environ
     own: dict[str, Any] = {} if on_cluster else {"num_cpus": workers, "include_dashboard": False}
     ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -346,7 +345,7 @@ def _connected(workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Ray Data's own progress bars and log: ours is the one that is shown."""
+    """Switches off the progress bars and the log of Ray Data, as we show our own."""
     from ray.data import DataContext
 
     context, log = DataContext.get_current(), logging.getLogger("ray.data")
@@ -364,6 +363,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Of a traceback from another machine, and Ray's advice around it, the line that names the error."""
+    """The line with the error, from a traceback of another machine and Ray's advice around it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return ([line for line in lines if "Error: " in line] or lines)[-1].strip()[:500]

@@ -1,7 +1,7 @@
 """The command line: parse, call, print. Exit codes: 0 success, 1 failure, 2 usage error.
 
-Each command is a typed function in a module of this package. Only the command that is called is imported, and heavy
-imports are inside the functions: ``geocaps --help`` and the quick commands do not wait for torch.
+Each command is a typed function in a module of this package. Only the command being run is imported, and heavy imports
+are inside the functions, so ``geocaps --help`` and the quick commands do not wait for torch.
 """
 
 from __future__ import annotations
@@ -37,26 +37,30 @@ class Command:
 
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
-    "demo": Command("eval", "demo"),
+    "demo": Command("models", "demo"),
     "align": Command("poses", "align"),
     "canonical": Command("poses", "canonical"),
     "complete": Command("objects", "complete"),
     "parts": Command("objects", "parts"),
     "transfer": Command("objects", "transfer"),
-    "track": Command("track", "track"),
+    "track": Command("scenes", "track"),
     "locate": Command("scenes", "locate"),
     "scene": Command("scenes", "scene"),
     "encode": Command("objects", "encode"),
-    "info": Command("info", "info"),
+    "info": Command("data", "info"),
     "export": Command("objects", "export"),
     "view": Command("view", "view"),
-    "train": Command("train", "train"),
-    "eval": Command("eval", "evaluate"),
-    "bench": Command("eval", "bench"),
+    "train": Command("models", "train"),
+    "eval": Command("models", "evaluate"),
+    "bench": Command("models", "bench"),
     "index": {name: Command("index", name) for name in ("add", "search", "info", "remove")},
-    "data": {name: Command("data", name) for name in ("info", "pack", "download")},
+    "data": {
+        "info": Command("data", "survey"),
+        "pack": Command("data", "pack"),
+        "download": Command("data", "download"),
+    },
 }
-"""Every command; a nested dictionary is a command with sub-commands."""
+"""All commands; a nested dictionary is a command with subcommands."""
 
 
 def main(args: list[str] | None = None) -> None:
@@ -65,12 +69,12 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run(args: list[str]) -> int:
-    """Runs one command line and returns its exit code (tyro itself exits with 2 on a usage error)."""
+    """Runs one command line and returns its exit code; tyro itself exits with 2 on a usage error."""
     if args == ["--version"]:
         sys.stdout.write(f"geocaps {geocaps.__version__}\n")
         return 0
     try:
-        with _dropped_points_said():
+        with _dropped_points_shown():
             _parse_and_call(args)
     except UsageError as error:
         return _fail(error, 2)
@@ -81,32 +85,32 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         return 1
     except (MemoryError, RuntimeError) as error:
-        # PyTorch says it with a RuntimeError.
+        # PyTorch raises a RuntimeError for it.
         if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
             raise
-        return _fail("this machine has too little memory for that: ask for fewer points or objects at a time", 1)
+        return _fail("not enough memory: use fewer points or objects at a time", 1)
     return 0
 
 
 @contextmanager
-def _dropped_points_said() -> Iterator[None]:
-    """Points that are left out get a line on standard error, each time; other warnings are left as they are."""
+def _dropped_points_shown() -> Iterator[None]:
+    """Reports dropped points on standard error every time; other warnings are shown as usual."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", DroppedPointsWarning)
         show = warnings.showwarning
 
-        def said(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        def shown(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if issubclass(category, DroppedPointsWarning):
                 _fail(f"warning: {message}", 0)
             else:
                 show(message, category, *rest, **named)
 
-        warnings.showwarning = said
+        warnings.showwarning = shown
         yield
 
 
 def _parse_and_call(args: list[str]) -> None:
-    """Finds the command that is called and hands tyro that one alone; without one, the list of commands."""
+    """Finds the command and passes only that one to tyro; without a command, the list of them."""
     import tyro
 
     found: Command | Mapping[str, Command | dict[str, Command]] = COMMANDS
@@ -123,7 +127,7 @@ def _parse_and_call(args: list[str]) -> None:
 
 
 def _listed(commands: Mapping[str, Command | dict[str, Command]]) -> Any:
-    """The list of commands, for a help page or for saying that there is no such command."""
+    """The list of commands, for the help page and for reporting an unknown command."""
     import tyro
 
     choices = []
@@ -139,7 +143,7 @@ def _description(names: list[str], commands: Mapping[str, Any]) -> str:
 
 @dataclass
 class _Named:
-    """Stands for a command in the list: a class, as tyro imports typeguard, and asyncio with it, for a function."""
+    """A command in the list. It is a class because tyro imports typeguard, and asyncio with it, for functions."""
 
     def __post_init__(self) -> None:
         raise UsageError("the command must come first: geocaps --help lists them all")

@@ -1,4 +1,4 @@
-"""``geocaps index``: a search index that retrieves objects in arbitrary orientations."""
+"""``geocaps index``: a search index of objects, for retrieval in arbitrary orientations."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def add(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Add folders and files to an index; a missing one is created.
+    """Add folders and files to an index, which is created if it does not exist.
 
-    Objects that are in the index already, by content, are not added again: re-run a stopped command to resume it.
-    Files that cannot be read are listed and left out.
+    Objects with the same content as one in the index are not added again, so re-run a stopped command to resume it.
+    Files that cannot be read are reported and skipped.
 
     Example: geocaps index add shapes.lance my_meshes/
 
     Args:
         sources: Folders (a class per sub-folder), files, or the embedded sets: shapes, furniture.
-        class_name: Class of everything that is added, in place of the folders' names.
+        class_name: Class of everything that is added, instead of the names of the folders.
     """
     if not sources:
-        raise UsageError(f"nothing was named to add to {index}: name folders, files, shapes or furniture")
+        raise UsageError(f"nothing to add to {index}: name folders, files, shapes or furniture")
     if Path(index).is_file():
-        raise UsageError(f"{index} is a file, and an index is a folder: choose another name")
+        raise UsageError(f"{index} is a file, but an index is a folder: choose another name")
     from geocaps.data import EMBEDDED, load
 
     found = _opened(index, weights)
@@ -73,28 +73,27 @@ def search(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find the object that a cloud, a mesh or a partial scan shows, and the pose that lays it on the query.
+    """Search an index for the object in a cloud, a mesh or a partial scan, with the pose that aligns it with the query.
 
-    Candidates are the objects that look alike from their parts; each is verified by laying the query on it. Says "none
-    of these" if nothing in the index explains the query. Each hit's pose is T_query_hit: x_query = scale R x_hit + t;
-    its inverse is T_object_scan.
+    Candidates are the objects whose part percepts match best; each is verified by aligning the query with it. The
+    result is "none of these" if nothing in the index explains the query. The pose of each hit is T_query_hit: x_query =
+    scale R x_hit + t; its inverse is T_object_scan.
 
     Example: geocaps index search shapes.lance scan.ply --k 5 --out hits.png
 
     Args:
         query: Cloud, scan or mesh to look for: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
         k: Number of hits.
-        verify: How many of the most similar objects to verify; 0 for none.
+        verify: Number of candidates to verify; 0 for none.
         class_name: Only objects of this class.
         path: Only objects whose whole path matches a pattern with * and ?, such as "*/chairs/*".
-        out: Where to write a picture of the hits (PNG).
+        out: Output file for a picture of the hits (PNG).
     """
     from geocaps.io.save import check_target, write_whole
 
     if k < 1 or verify < 0:
         raise UsageError(f"--k must be at least 1 and --verify at least 0, not {k} and {verify}")
-    if out is not None:
-        check_target(out, (".png",))
+    check_target(out, (".png",))
     result = _opened(index, weights).search(
         query, k, verify=verify, class_name=class_name, path=path, drop_invalid=drop_invalid
     )
@@ -115,7 +114,7 @@ def search(
 
 
 def info(index: _Index, json: Json = False) -> None:
-    """Show what an index holds: objects, classes, and the weights that it was made with.
+    """Show the contents of an index: objects, classes, and the weights that it was made with.
 
     Example: geocaps index info shapes.lance
     """
@@ -130,7 +129,7 @@ def remove(
     id: Annotated[tuple[str, ...], UNSET] = (),
     json: Json = False,
 ) -> None:
-    """Remove the objects that match all of the options from an index. Their files are not touched.
+    """Remove objects from an index: those that match all of the options. Their files are not touched.
 
     Example: geocaps index remove shapes.lance --path "*/old_scans/*"
 
@@ -140,7 +139,7 @@ def remove(
         id: Objects with these ids, as in the JSON of a search.
     """
     if class_name is None and path is None and not id:
-        raise UsageError("say what to remove: --class, --path or --id")
+        raise UsageError("nothing to remove: give --class, --path or --id")
     found = _opened(index)
     removed = found.remove(class_name=class_name, path=path, ids=id or None)
     record = {"index": index, "removed": removed, "objects": len(found)}

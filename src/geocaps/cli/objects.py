@@ -1,4 +1,4 @@
-"""``geocaps encode`` and ``export``; ``parts``, ``complete``, ``transfer``: objects cut up, made whole, labelled."""
+"""``geocaps encode``, ``export``, ``parts``, ``complete`` and ``transfer``: objects encoded, segmented, completed."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def encode(
 
     Columns: name, path, member, points, dropped; translation and wxyz (the canonical pose) and radius of the whole
     object, in the units of the file; feature, confidence; part_translation, part_wxyz, part_feature, part_share (of the
-    points), part_percept; labels (the part of each point, -1 for a stray one); center, scale (the normalisation);
+    points), part_percept; labels (the part of each point, -1 for stray points); center, scale (the normalisation);
     content_sha256, weights_sha256, geocaps_version.
 
-    Memory does not grow with the folder. Re-run a stopped command to resume it. Files that cannot be read are skipped,
-    shown, and listed in OUT.failed.json; the exit code is 1 only when no file can be read.
+    Memory use does not depend on the number of files. Re-run a stopped command to resume it. Files that cannot be read
+    are skipped, reported, and listed in OUT.failed.json; the exit code is 1 only if no file could be read.
 
     Example: geocaps encode scans/ more/chair.obj --out capsules.parquet
 
     Args:
         sources: Files, folders (searched to any depth), data sets (.npz, .h5), or the embedded "shapes", "furniture".
-        out: Where to write: a name that ends in .parquet or .npz.
-        engine: local: processes on this machine. ray: Ray Data, on the cluster of RAY_ADDRESS or started here.
-        workers: Number of processes (default: as many as there are processors).
-        overwrite: Replace the output.
+        out: Output file: .parquet or .npz.
+        engine: local: processes on this machine; ray: Ray Data, on the cluster at RAY_ADDRESS or started locally.
+        workers: Number of processes (default: one per processor).
+        overwrite: Replace an existing output file.
     """
     from geocaps.batch import encode_files
 
@@ -75,16 +75,16 @@ def encode(
     if json:
         output.print_json(found)
         return
-    again = f", {found.resumed} objects were done by an earlier run" if found.resumed else ""
+    again = f", {found.resumed} of them from an earlier run" if found.resumed else ""
     output.say(f"{found.out}: {found.objects} objects{again}")
     if found.failed:
-        output.say(f"SKIPPED {len(found.failed)} that could not be encoded; all are listed in {found.out}.failed.json")
+        output.say(f"SKIPPED {len(found.failed)} that could not be encoded; full list: {found.out}.failed.json")
         _show_failed(found.failed)
 
 
 def _show_failed(failed: Sequence[Skipped]) -> None:
     if failed:
-        output.show_table(("file", "why it was skipped"), [(one.name, one.reason) for one in failed[:_SHOWN]])
+        output.show_table(("file", "reason"), [(one.name, one.reason) for one in failed[:_SHOWN]])
     if len(failed) > _SHOWN:
         output.say(f"and {len(failed) - _SHOWN} more")
 
@@ -96,20 +96,20 @@ def export(
     points: Count = None,
     json: Json = False,
 ) -> None:
-    """Write the encoder as one ONNX graph, for clouds of a fixed number of points.
+    """Export the encoder as one ONNX graph, for clouds with a fixed number of points.
 
-    The whole encoder is in the graph: it takes `points` [N, 3] (float32, your units, any order) and gives translation,
+    The graph is the whole encoder: it takes `points` [N, 3] (float32, your units, any order) and returns translation,
     wxyz, radius, feature, confidence, part_translation, part_wxyz, part_feature, part_share, part_percept, labels,
-    center and scale, as `geocaps encode` does. Not in it: reading files, choosing N points of a larger cloud (take any
-    N at random), and decoding surfaces. The graph is compared with the model on three objects before it is kept.
+    center and scale, like `geocaps encode`. It does not read files, choose N points of a larger cloud (take any N at
+    random), or decode surfaces. The graph is checked against the model on three objects before the file is kept.
 
     Takes a minute or two. Run it with:  onnxruntime.InferenceSession("encoder.onnx").run(None, {"points": xyz})
 
     Example: geocaps export --out encoder.onnx --points 1024
 
     Args:
-        out: Where to write: a name that ends in .onnx.
-        points: Number of points in every cloud (default: as many as the model takes).
+        out: Output file: .onnx.
+        points: Number of points in every cloud (default: the model's own).
     """
     from geocaps.apps.export import export_onnx
 
@@ -132,20 +132,20 @@ def parts(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Cut a cloud or mesh into parts, without labels; writes coloured points or faces, surfaces and a picture.
+    """Segment a cloud or mesh into parts, unsupervised; writes coloured points or faces, surfaces and a picture.
 
-    Prints how many points each part has, and its pose (position and orientation) in the file's units. Stray
+    Prints the number of points in each part, and its pose (position and orientation) in the units of the file. Stray
     points belong to no part: they are grey, and their label is -1.
 
     Example: geocaps parts chair.obj --out chair_parts.ply --surfaces chair_surfaces.glb --png chair.png
 
     Args:
-        out: Where to write the object in the colours of its parts: PLY, GLB, XYZ, NPZ or PCD; a mesh stays a mesh
-            with coloured faces in PLY, OBJ and GLB.
-        surfaces: Where to write the decoded surface of each part, coloured: GLB, OBJ or PLY.
-        png: Where to write a picture of both: the coloured object and the surfaces.
-        canonical: Colour --out and --png by the object's own decomposition, in which a part keeps its number from one
-            object or scan to another.
+        out: Output file for the object, coloured by part: PLY, GLB, XYZ, NPZ or PCD; a mesh stays a mesh with coloured
+            faces in PLY, OBJ and GLB.
+        surfaces: Output file for the decoded surface of each part, in its colour: GLB, OBJ or PLY.
+        png: Output file for a picture of the coloured object and the surfaces.
+        canonical: Colour --out and --png by canonical labels, which number the same part alike in every scan and every
+            object of its kind.
     """
     from geocaps.apps.encode import load
     from geocaps.apps.parts import parts as find
@@ -156,10 +156,9 @@ def parts(
         (surfaces, COLORED_MESH_SUFFIXES),
         (png, (".png",)),
     ):
-        if target is not None:
-            check_target(target, suffixes, inputs=(file,))
+        check_target(target, suffixes, inputs=(file,))
     if out is not None and surfaces is not None and out.resolve() == surfaces.resolve():
-        raise UsageError(f"--out and --surfaces both name {out}: choose two names")
+        raise UsageError(f"--out and --surfaces are both {out}: choose two different names")
     found = find(file, load(weights), drop_invalid=drop_invalid)
     if out is not None:
         found.save(out, canonical=canonical)
@@ -223,24 +222,23 @@ def complete(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Complete a partial scan: writes points of the whole object, even where the scan has none.
+    """Complete a partial scan: writes points of the whole object, including what the scan did not see.
 
-    They are what the object capsule decodes to, in the scan's own coordinates and units. Prints the radius and the
-    centre of the whole object, and the confidence in its pose: the lower it is, the less the unseen side is known.
+    The points are decoded from the object capsule, in the coordinates and units of the scan. Prints the radius and the
+    centre of the whole object, and the confidence in its pose: the lower it is, the less reliable is the unseen side.
 
     Example: geocaps complete scan.ply --out whole.ply --png both.png
 
     Args:
-        out: Where to write the points of the whole object: PLY, GLB, XYZ, NPY, NPZ or PCD.
-        png: Where to write a picture: as given, and whole.
+        out: Output file for the points of the whole object: PLY, GLB, XYZ, NPY, NPZ or PCD.
+        png: Output file for a picture of the scan and the completed object.
     """
     from geocaps.apps.encode import load
     from geocaps.apps.parts import complete as find
     from geocaps.io.save import CLOUD_SUFFIXES, check_target
 
     check_target(out, CLOUD_SUFFIXES, inputs=(file,))
-    if png is not None:
-        check_target(png, (".png",))
+    check_target(png, (".png",))
     found = find(file, load(weights), drop_invalid=drop_invalid)
     found.save(out)
     if png is not None:
@@ -268,11 +266,10 @@ def transfer(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Put the labels of one object, or of a few, on all others of its kind, in arbitrary orientations.
+    """Transfer point labels from one or a few objects to others of the same kind, in arbitrary orientations.
 
-    Prints how the points of each object are labelled, how far to trust the labels, and which labelled object they
-    mostly come from.
-    Files that cannot be read are listed and skipped.
+    Prints the number of points with each label, the mean confidence in the labels, and the labelled object that most of
+    them come from. Files that cannot be read are reported and skipped.
 
     Example: geocaps transfer labelled.ply chairs/ --out labelled_chairs --png labelled.png
 
@@ -280,9 +277,9 @@ def transfer(
         labelled: File with a label for each point (a scalar "label" in PLY, an array "labels" in NPZ, a column of
             whole numbers in XYZ or TXT), or a folder of such files.
         targets: Clouds, meshes, or folders of them.
-        out: Folder for the objects with labels and confidence, under their own names.
+        out: Folder for the labelled results, with a confidence for each point; files keep their names.
         suffix: Format of the files in --out: .ply, .npz, .xyz or .pcd.
-        png: Where to write a picture: the labelled objects, then the others.
+        png: Output file for a picture of the labelled objects, followed by the results.
     """
     from geocaps.apps.canonical import MOST_DRAWN, find_jobs
     from geocaps.apps.encode import load
@@ -291,8 +288,7 @@ def transfer(
 
     if suffix not in SUFFIXES:
         raise UsageError(f"the suffix {suffix} cannot hold labels: choose one of {' '.join(SUFFIXES)}")
-    if png is not None:
-        check_target(png, (".png",))
+    check_target(png, (".png",))
     jobs = find_jobs(targets, out, suffix)
     model = load(weights)
     known = references(labelled, model, drop_invalid=drop_invalid)
@@ -321,7 +317,7 @@ def transfer(
         ]
         for one in objects
     ]
-    output.show_table(("object", "points", "points of each label", "confidence", "labelled as"), rows)
+    output.show_table(("object", "points", "points per label", "confidence", "labels from"), rows)
     output.say_written(objects, skipped, out, png)
 
 

@@ -1,4 +1,4 @@
-"""What commands share: options, results on standard output, and messages and progress on standard error."""
+"""Shared parts of commands: options, results on standard output, messages and progress on standard error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 # ── options. Optional[...]: for ``str | None`` tyro imports typeguard, and asyncio with it ────────────────────────────
 
 UNSET = arg(help_behavior_hint="")
-"""For an option without a default: its help says what happens without it, and not "(default: None)"."""
+"""For an option without a default value: its help text explains what happens instead of "(default: None)"."""
 Text = Annotated[Optional[str], UNSET]  # noqa: UP045
 Count = Annotated[Optional[int], UNSET]  # noqa: UP045
 OutFile = Annotated[Optional[Path], arg(metavar="FILE", help_behavior_hint="")]  # noqa: UP045
@@ -32,7 +32,7 @@ _WEIGHTS = "Checkpoint folder (default: the weights that ship with the package).
 Weights = Annotated[Optional[Path], arg(metavar="FOLDER", help=_WEIGHTS, help_behavior_hint="")]  # noqa: UP045
 Flag = Annotated[bool, FlagCreatePairsOff]
 Json = Annotated[bool, FlagCreatePairsOff, arg(help="Print one JSON object on standard output.")]
-_DROP_INVALID = "Leave out points that are NaN or infinite; otherwise they are refused, except in PCD files."
+_DROP_INVALID = "Leave out NaN and infinite points; otherwise they are an error, except in PCD files."
 DropInvalid = Annotated[bool, FlagCreatePairsOff, arg(help=_DROP_INVALID)]
 Sources = Annotated[tuple[str, ...], Positional, arg(metavar="SOURCE ...", help_behavior_hint="(required)")]
 
@@ -42,12 +42,12 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 
 
 def visible(text: str) -> str:
-    """Control characters spelled out: a file's name must not command the terminal."""
+    """The text with control characters escaped: a file name must not control the terminal."""
     return text.translate(_CONTROL)
 
 
 def say(*lines: str, style: str | None = None) -> None:
-    """Lines for people on standard output; only a style waits for rich."""
+    """Lines of text on standard output; rich is imported only if there is a style."""
     if style is None:
         sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
     else:
@@ -55,12 +55,12 @@ def say(*lines: str, style: str | None = None) -> None:
 
 
 def tell(*lines: str) -> None:
-    """Messages on standard error, so that standard output stays clean."""
+    """Messages on standard error; standard output is for results."""
     sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
 
 
 def show(as_json: bool, record: Any, lines: Iterable[str]) -> None:
-    """The result of a command: one JSON object, or lines for people."""
+    """The result of a command: one JSON object, or lines of text."""
     if as_json:
         print_json(record)
     else:
@@ -73,7 +73,7 @@ def print_json(record: Any) -> None:
 
 
 def json_text(record: Any) -> str:
-    """One JSON object as a line. Not-a-number and infinity become null: strict JSON has neither."""
+    """One JSON object on one line. NaN and infinity become null, because strict JSON has neither."""
     return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def record(found: Any, *names: str) -> dict[str, Any]:
-    """Attributes for JSON; a pose becomes its translation and its quaternion."""
+    """Attributes by name, for JSON; a pose is written as its translation and its quaternion."""
     entries: dict[str, Any] = {}
     for name in names:
         value = getattr(found, name)
@@ -106,7 +106,7 @@ def record(found: Any, *names: str) -> dict[str, Any]:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A table on standard output; cells are texts without markup."""
+    """A table on standard output; cells are plain text, never markup."""
     from rich import table, text
 
     made = table.Table(*columns, title=title)
@@ -117,7 +117,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str
 
 @contextmanager
 def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on standard error where it is a terminal; gives the function that takes the amount done and the total."""
+    """A progress bar on standard error if that is a terminal; yields a function of the amount done and the total."""
     from rich import progress as parts
 
     console = _console(sys.stderr)
@@ -137,7 +137,7 @@ def progress_bar(doing: str = "", is_bytes: bool = False) -> Iterator[Callable[[
 def worked(
     title: str, jobs: Sequence[Any], results: Iterable[Result | Skipped], skipped: list[dict[str, Any]]
 ) -> Iterator[tuple[int, Result]]:
-    """Results with their numbers, as they come; of many objects, those that cannot be read are reported and listed."""
+    """Results with their indices, as they come. An object that fails is reported and listed; a single one raises."""
     with progress_bar(title) as advance:
         for index, found in enumerate(results):
             advance(index + 1, len(jobs))
@@ -162,7 +162,7 @@ def spinner(doing: str) -> AbstractContextManager[Any]:
 
 
 def _console(file: Any) -> Console:
-    """A console whose texts cannot hold escape sequences; its own styles and progress bars can."""
+    """A console that escapes control characters in its texts, but not in its own styles and progress bars."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

@@ -1,4 +1,4 @@
-"""``geocaps align``, ``canonical``: where objects are, and how they are brought to where they should be."""
+"""``geocaps align`` and ``canonical``: clouds aligned with each other, objects brought into canonical poses."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def align(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Find the pose that lays cloud A on cloud B, in arbitrary orientations.
+    """Align cloud A with cloud B, whatever their orientations.
 
     Prints T_b_a (x_b = R x_a + t) as a 4 x 4 matrix and as translation and quaternion (wxyz), the residual, the
-    confidence and, for an object that looks nearly the same in other poses, the alternatives.
+    confidence and, where other poses fit nearly as well, the alternatives.
 
-    With three clouds or more, all are brought into the frame of the first: every pair is aligned, and the poses are
-    made consistent. A cloud that does not fit is named.
+    Three or more clouds are all brought into the frame of the first: every pair is aligned, and the poses are made
+    consistent. A cloud that does not fit the others is named.
 
     Example: geocaps align scan.ply part.obj --out scan_on_part.ply
     Example: geocaps align front.ply left.ply back.ply --out merged.ply
 
     Args:
-        a: Cloud or mesh that is moved: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
-        b: Cloud or mesh that stays.
-        more: More scans; --out then holds all of them in the frame of A.
-        refine: Polish the result by robust ICP.
-        scale: Find the scale too, for clouds in different units that both show most of the object.
-        init: Text file with a guess of T_b_a, a 4 x 4 matrix: the search starts there and nowhere else.
-        deviation: Where to write the points of A in the frame of B, coloured by their distance from B: red before its
-            faces, blue behind them. Without faces, distances have no sign. PLY, GLB, XYZ, NPZ or PCD.
-        png: Where to write a picture: A, B, and A laid on B; with --deviation the colours, a legend and figures.
-        out: Where to write A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
+        a: Cloud or mesh to move: PLY, OBJ, STL, PCD, XYZ, NPY, LAS and more.
+        b: Cloud or mesh that stays in place.
+        more: Further scans; --out then holds all of them in the frame of A.
+        refine: Refine the result by robust ICP.
+        scale: Estimate the scale too, for clouds in different units that both show most of the object.
+        init: Text file with an initial guess of T_b_a, a 4 x 4 matrix; only poses near it are considered.
+        deviation: Output file for the points of A in the frame of B, coloured by their distance from B: red in front of
+            its faces, blue behind them. If B has no faces, distances have no sign. PLY, GLB, XYZ, NPZ or PCD.
+        png: Output file for a picture of A, B, and A aligned with B; with --deviation, of the coloured distances.
+        out: Output file for A in the frame of B: PLY, OBJ, STL or GLB (a mesh stays a mesh), XYZ, NPY, NPZ or PCD.
     """
     from geocaps.apps.align import align as find
     from geocaps.apps.clouds import as_cloud
@@ -60,15 +60,12 @@ def align(
 
     if more:
         if scale or init or deviation or png or not refine:
-            raise UsageError("--scale, --no-refine, --init, --deviation and --png are for two clouds, not for more")
+            raise UsageError("--scale, --no-refine, --init, --deviation and --png are for two clouds only")
         _align_many((a, b, *more), out, drop_invalid, json)
         return
-    if out is not None:
-        check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
-    if deviation is not None:
-        check_target(deviation, {*CLOUD_SUFFIXES} - {".npy"}, inputs=(a, b))
-    if png is not None:
-        check_target(png, (".png",), inputs=(a, b))
+    check_target(out, {*CLOUD_SUFFIXES, *MESH_SUFFIXES}, inputs=(a, b))
+    check_target(deviation, {*CLOUD_SUFFIXES} - {".npy"}, inputs=(a, b))
+    check_target(png, (".png",), inputs=(a, b))
     guess = None if init is None else _matrix(init)
     moving = as_cloud(a, 0, "A", drop_invalid=drop_invalid)
     if out is not None and moving.faces is None and out.suffix.lower() not in CLOUD_SUFFIXES:
@@ -102,7 +99,7 @@ def align(
 
 def _deviation_lines(away: Deviation) -> list[str]:
     figures = away.figures()
-    side = "red before the faces of B, blue behind them" if away.signed else "without a sign: B has no faces"
+    side = "red in front of B's faces, blue behind them" if away.signed else "unsigned, because B has no faces"
     return [
         f"deviation    mean {figures['mean']:.4g}, RMS {figures['rms']:.4g}, 95 % within {figures['absolute_95']:.4g}, "
         f"from {figures['least']:.4g} to {figures['greatest']:.4g}  ({side})"
@@ -113,8 +110,7 @@ def _align_many(files: tuple[str, ...], out: Path | None, drop_invalid: bool, js
     from geocaps.apps.align.many import align_many
     from geocaps.io.save import CLOUD_SUFFIXES, check_target, save_cloud
 
-    if out is not None:
-        check_target(out, CLOUD_SUFFIXES, inputs=files)
+    check_target(out, CLOUD_SUFFIXES, inputs=files)
     merged = align_many(files, drop_invalid=drop_invalid)
     if out is not None:
         save_cloud(out, merged.points())
@@ -159,9 +155,9 @@ def _lines(found: Alignment) -> list[str]:
     if found.uncertain:
         lines += ["LOW CONFIDENCE: check this result before you use it."]
     if min(found.overlap) < _LITTLE:
-        lines += ["LITTLE OVERLAP: trust this only if one cloud is a part of the other; for other units try --scale."]
+        lines += ["LITTLE OVERLAP: trust this only if one cloud is a part of the other; if units differ, try --scale."]
     if found.ambiguous:
-        lines += ["AMBIGUOUS: the clouds look nearly the same in other poses, so this one is a choice among several."]
+        lines += ["AMBIGUOUS: other poses fit nearly as well, so this one is a choice among several."]
     if found.alternatives:
         lines += ["alternatives", *(f"  {one.confidence:.2f}  {text(one.pose)}" for one in found.alternatives)]
     return lines
@@ -180,30 +176,29 @@ def canonical(
 ) -> None:
     """Bring objects in arbitrary orientations into their canonical poses; writes files and one picture.
 
-    Objects are moved rigidly, not scaled. Where an object looks nearly the same in other poses, its pose is a choice
-    among several: the output says so, with the confidence. Files that cannot be read are listed and skipped.
+    Objects are moved rigidly, never scaled. An object that looks nearly the same in several poses gets one of them, and
+    is marked as ambiguous. Files that cannot be read are reported and skipped.
 
     Example: geocaps canonical scans/ table.obj --out canonical --png side_by_side.png
 
     Args:
         files: Clouds, meshes, or folders of them.
-        out: Folder for the objects in their canonical poses, under their own names; a mesh stays a mesh.
+        out: Folder for the objects in their canonical poses; files keep their names, and a mesh stays a mesh.
         suffix: Format of the files in --out: .ply, .obj, .stl, .glb, .xyz, .npy, .npz or .pcd.
-        png: Where to write a picture: as given above, canonical below.
-        like: An object that stands as all of its kind should: the others are turned to stand like it. The confidence is
-            then the share of the similar objects that agree.
-        up: Axis that is to point up: x, y or z. Each object is put on a side that would support it, similar
-            objects alike; the confidence is then that of the direction that points up.
+        png: Output file for a picture: the objects as given above, in their canonical poses below.
+        like: An example of the orientation wanted: objects of its kind are rotated to stand like it. The confidence is
+            then the share of similar objects that agree.
+        up: Axis that should point up: x, y or z. Objects are stood on a side that would support them, similar ones
+            alike; the confidence is then that in the upward direction.
     """
     from geocaps.apps.canonical import MOST_DRAWN, canonical_each, find_jobs, picture, turning_by
     from geocaps.apps.encode import load
-    from geocaps.geometry.sampling import evenly
+    from geocaps.geometry.sampling import at_most
     from geocaps.io.save import check_target, write_whole
 
     jobs = find_jobs(files, out, suffix)
-    if png is not None:
-        check_target(png, (".png",))
-    drawn = set(evenly(min(len(jobs), MOST_DRAWN), len(jobs)).tolist() if png is not None else ())
+    check_target(png, (".png",))
+    drawn = set(at_most(MOST_DRAWN, len(jobs)).tolist() if png is not None else ())
     objects: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     thumbnails = []

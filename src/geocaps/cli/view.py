@@ -1,4 +1,4 @@
-"""``geocaps view``: the page in a browser, or one object as a page to send."""
+"""``geocaps view``: the web page, or one object as a single HTML file."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def view(
     drop_invalid: DropInvalid = False,
     json: Json = False,
 ) -> None:
-    """Look at objects on a web page: turn them, align two, search an index, paint, track, take a scene apart.
+    """View objects on a web page: rotate them, align two, search an index, paint labels, track, parse a scene.
 
-    Only this machine can open the page unless --host says otherwise; it runs until Ctrl-C. With --out no server is
-    started: one object is written as a single HTML file that needs no network and no geocaps.
+    Only this machine can open the page, unless --host says otherwise; stop it with Ctrl-C. With --out no server is
+    started: one object is written as a single HTML file that needs neither a network nor geocaps.
 
     Example: geocaps view chair.ply scan.pcd --index shapes.lance
 
     Args:
-        files: Clouds or meshes to choose from, beside the embedded objects.
-        out: Write the first file (without files: an embedded chair) as one self-contained page, and stop.
-        index: Folder of an index, made by geocaps index add, to search in.
-        frames: Frames (a folder of clouds, or an NPY or NPZ array) through which to follow the first of the files;
-            without files, the first frames build the object up.
-        poses: Poses that geocaps track has written for these frames, to show instead of tracking again.
+        files: Clouds or meshes to choose from, in addition to the embedded objects.
+        out: Write the first file (or, without files, an embedded chair) as one self-contained page, and exit.
+        index: Index to search, made by geocaps index add.
+        frames: Frames (a folder of clouds, or an NPY or NPZ array) to track the first of the files through; without
+            files, the first frames build up the object.
+        poses: Poses that geocaps track wrote for these frames, to show instead of tracking again.
         weights: Checkpoint folder (default: the weights that ship with the package).
-        host: Address to serve at; 0.0.0.0 lets other machines in.
-        port: Port to serve at (default: 8080 or, if that is taken, any free one).
+        host: Address to serve on; 0.0.0.0 makes the page available to other machines.
+        port: Port to serve on (default: 8080 or, if that is taken, any free one).
         browser: Open the page in a browser.
     """
     if len(files) > 1 and out is not None:
-        raise UsageError(f"--out writes one object, and {len(files)} files were given: name one")
+        raise UsageError(f"--out writes one object, but {len(files)} files were given: name one")
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {port}")
     if poses is not None and frames is None:
-        raise UsageError("--poses says where an object is in some frames: name them with --frames")
+        raise UsageError("--poses needs the frames that the poses belong to: name them with --frames")
     from geocaps.apps.encode import load
     from geocaps.viewer.clouds import EXAMPLE, by_name, embedded_cloud, file_cloud
 
@@ -89,8 +89,8 @@ def view(
         show(json, {"url": viewer.url}, [f"the page is at {viewer.url}"])
         sys.stdout.flush()
         if not is_private(host):
-            tell("anyone who can reach this machine can open the page: it asks for no password")
-        tell("stop it with Ctrl-C")
+            tell("anyone who can reach this machine can open the page: there is no password")
+        tell("press Ctrl-C to stop")
         if browser:
             webbrowser.open(viewer.url)
         viewer.server.sleep_forever()

@@ -27,7 +27,7 @@ __all__ = ["EMBEDDED", "SPLIT_NAMES", "PointDataset", "Problem", "Survey", "conc
 EMBEDDED = ("shapes", "furniture")
 _PER_CLASS = 50
 _STORED_POINTS = 2048
-_CONTENT_VERSION = 1  # part of the fingerprint: raise it when the same class and seed no longer give the same shape
+_CONTENT_VERSION = 1  # part of the fingerprint: raised when the same class and seed no longer give the same shape
 _EXAMPLES = 10
 _UNITS_RATIO = 1000.0
 
@@ -39,11 +39,11 @@ def load(
     per_class: int | None = None,
     seed: int | None = None,
 ) -> PointDataset:
-    """Open a data set.
+    """Opens a data set.
 
     ``source`` is ``"shapes"`` (procedural; ``per_class`` of each class, default 50, drawn with ``seed``, default 0),
     ``"furniture"``, or the path of an ``.npz``, of an HDF5 file, of a folder of HDF5 files, or of a folder of meshes
-    and clouds with a class per sub-folder. A folder that is itself called shapes is ``./shapes``.
+    and clouds with a subfolder per class. A folder with the name of an embedded set is ``./shapes``.
     """
     if source != "shapes" and not (per_class is None and seed is None):
         raise DatasetError(f"per_class and seed are for the procedural set 'shapes', not for {os.fspath(source)!r}")
@@ -58,7 +58,7 @@ def load(
 
 
 def open_path(path: Path, *, strict: bool = True) -> PointDataset:
-    """The data set at a path; ``strict=False`` tolerates labels of no class, for a survey to report."""
+    """The data set at a path; ``strict=False`` accepts labels out of range, for a survey to report."""
     if path.is_dir():
         holds_hdf5 = any(one.suffix.lower() in files.HDF5_SUFFIXES and one.is_file() for one in path.iterdir())
         return files.read_hdf5(path, strict=strict) if holds_hdf5 else FolderDataset(path)
@@ -72,7 +72,7 @@ def open_path(path: Path, *, strict: bool = True) -> PointDataset:
         return files.read_hdf5(path, strict=strict)
     raise DatasetError(
         f"{path}: a data set is an .npz, an HDF5 file ({', '.join(files.HDF5_SUFFIXES)}) or a folder; "
-        "put single objects into a folder, one sub-folder for each class"
+        "put single objects into a folder, with a subfolder for each class"
     )
 
 
@@ -82,7 +82,7 @@ def open_path(path: Path, *, strict: bool = True) -> PointDataset:
 class ShapesDataset(PointDataset):
     """Procedural shapes, ``per_class`` of each class, the same for the same seed; every sampling is fresh.
 
-    Of every ten shapes of a class the ninth is for validation and the tenth for test, so that a larger
+    Of every ten shapes of a class, the ninth is for validation and the tenth for test, so that a larger
     ``per_class`` only adds shapes.
     """
 
@@ -130,12 +130,12 @@ class ShapesDataset(PointDataset):
 _made = lru_cache(maxsize=4096)(make_shape)
 
 
-# ── what is in a data set, and what is wrong with it ──────────────────────────────────────────────────────────────────
+# ── surveys of the contents and problems of data sets ─────────────────────────────────────────────────────────────────
 
 
 @dataclass
 class Problem:
-    """One kind of problem: how many objects (or classes) have it, and the first few."""
+    """One kind of problem: the number of objects (or classes) with it, and the first few."""
 
     kind: str
     count: int = 0
@@ -149,7 +149,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Survey:
-    """The summary of a data set. Ranges are (smallest, median, largest) over its sound objects, None without any."""
+    """Summary of a data set. Ranges are (smallest, median, largest) over its valid objects; None if there are none."""
 
     name: str
     objects: int
@@ -170,7 +170,7 @@ def survey(
     split: str | None = None,
     on_object: Callable[[int, int], None] | None = None,
 ) -> Survey:
-    """Read every object once and report; ``on_object(done, of)`` is called with the progress."""
+    """Reads every object once and reports; ``on_object(done, of)`` is called with the progress."""
     problems: dict[str, Problem] = {}
 
     def found(kind: str, example: str) -> None:
@@ -227,13 +227,13 @@ def survey(
 
 
 def fault_of(points: np.ndarray) -> str | None:
-    """Why a cloud cannot be used, or None."""
+    """The reason why a cloud cannot be used, or None."""
     if len(points) == 0:
         return "empty cloud"
     if not np.isfinite(points).all():
         return "points that are not finite"
     if (points == points[0]).all():
-        return "constant cloud (all points at one place)"
+        return "constant cloud (all points in one place)"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The interface of every data set: stored arrays and their checks, selections and concatenations."""
+"""Base classes of data sets: the interface, stored arrays and their checks, selections and concatenations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from geocaps.errors import DatasetError
 SPLIT_NAMES = ("train", "val", "test")
 NO_SPLIT = -1
 UNLABELLED = -1
-MEMORY_LIMIT = 2**30  # bytes of a compressed array that is read into memory; larger ones go through a temporary file
+MEMORY_LIMIT = 2**30  # largest compressed array, in bytes, that is read into memory; larger ones go to a temporary file
 _MOST_CLASSES = 100_000
 
 
@@ -29,8 +29,7 @@ class PointDataset(ABC):
     """An ordered set of objects, each a cloud of points in its own units.
 
     ``labels`` index ``class_names`` (-1: no label); ``split_codes`` index ``SPLIT_NAMES`` (-1: in no split).
-    ``fingerprint`` changes with the content and not with the place where it is stored: a training that resumes
-    compares it.
+    ``fingerprint`` depends on the content but not on the location; training compares it on resuming.
     """
 
     def __init__(
@@ -60,10 +59,10 @@ class PointDataset(ABC):
 
     @abstractmethod
     def points(self, index: int) -> Float32[np.ndarray, "n 3"]:
-        """All stored points of one object (of a procedural set: a fixed sampling)."""
+        """All stored points of one object (for a procedural set, a fixed sampling)."""
 
     def part_labels(self, index: int) -> Int64[np.ndarray, "n"] | None:
-        """The part of each point of ``points(index)``, or None when the set has none."""
+        """The part of each point of ``points(index)``, or None if the set has no part labels."""
         return None
 
     def samplings(
@@ -71,8 +70,8 @@ class PointDataset(ABC):
     ) -> Float[Tensor, "views count 3"]:
         """Independent samplings of the object's surface.
 
-        Disjoint subsets of the stored points when there are enough of them; else each view is drawn without
-        replacement from all of them, and only an object with fewer than ``count`` points repeats some.
+        Disjoint subsets of the stored points if there are enough; otherwise each view is drawn from all of them without
+        replacement, and points are repeated only if the object has fewer than ``count``.
         """
         stored = self.points(index)
         if len(stored) == 0:
@@ -83,15 +82,15 @@ class PointDataset(ABC):
         return torch.from_numpy(stored)[draw_indices(len(stored), count, views, generator)]
 
     def digest(self, index: int) -> bytes:
-        """A hash of what is stored of one object: equal for copies of it."""
+        """A hash of the stored data of one object, equal for copies of it."""
         return hashlib.blake2b(self.points(index).tobytes(), digest_size=16).digest()
 
     def subset(self, indices: Sequence[int] | Int[np.ndarray, "k"]) -> PointDataset:
-        """The objects at these places, in this order; classes keep their numbers."""
+        """The objects with these indices, in this order; classes keep their numbers."""
         indices = np.asarray(indices, dtype=np.int64).reshape(-1)
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
             raise DatasetError(
-                f"{self.name} has {len(self)} objects, so a subset takes places 0 to {len(self) - 1}; "
+                f"{self.name} has {len(self)} objects, so indices are 0 to {len(self) - 1}; "
                 f"got {indices.min()} to {indices.max()}"
             )
         return Selection(
@@ -123,12 +122,12 @@ class PointDataset(ABC):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that have objects."""
+        """The splits that contain objects."""
         return tuple(name for code, name in enumerate(SPLIT_NAMES) if (self.split_codes == code).any())
 
 
 class Selection(PointDataset):
-    """Objects of other data sets, each known by its set and its index there."""
+    """Objects of other data sets, each given by its set and its index there."""
 
     def __init__(self, found: Sequence[tuple[PointDataset, int]], **description: Any) -> None:
         super().__init__(**description)
@@ -154,7 +153,7 @@ class Selection(PointDataset):
 
 
 def concat(datasets: Sequence[PointDataset], name: str | None = None) -> PointDataset:
-    """Several sets as one, in their order; classes of the same name become one class."""
+    """Several sets as one, in this order; classes with the same name are merged."""
     if not datasets:
         raise DatasetError("concat needs at least one data set, got none")
     class_names = tuple(dict.fromkeys(class_name for one in datasets for class_name in one.class_names))
@@ -170,7 +169,7 @@ def concat(datasets: Sequence[PointDataset], name: str | None = None) -> PointDa
 
 
 def draw_indices(stored: int, count: int, views: int, generator: torch.Generator) -> Int64[Tensor, "views count"]:
-    """Which of the stored points each sampling takes (see ``PointDataset.samplings``)."""
+    """The stored points in each sampling (see ``PointDataset.samplings``)."""
     if stored >= count * views:
         return torch.randperm(stored, generator=generator)[: count * views].reshape(views, count)
     rounds = -(-count // stored)
@@ -180,7 +179,7 @@ def draw_indices(stored: int, count: int, views: int, generator: torch.Generator
 
 
 def fingerprint_of(*contents: str | bytes) -> str:
-    """A short stable id of these contents, in this order."""
+    """A short, stable identifier of these contents, in this order."""
     whole = hashlib.sha256()
     for content in contents:
         data = content.encode() if isinstance(content, str) else content
@@ -190,7 +189,7 @@ def fingerprint_of(*contents: str | bytes) -> str:
 
 
 def hashed(path: Path, whole: Any) -> str:
-    """The hexadecimal digest of a file's bytes, read in blocks into a hash of ``hashlib``."""
+    """The hexadecimal digest of a file, which is read in blocks into a hash of ``hashlib``."""
     with path.open("rb") as file:
         while block := file.read(2**20):
             whole.update(block)
@@ -200,7 +199,7 @@ def hashed(path: Path, whole: Any) -> str:
 def _renumbered(one: PointDataset, class_names: tuple[str, ...]) -> Int64[np.ndarray, "m"]:
     numbers = np.array([class_names.index(name) for name in one.class_names], dtype=np.int64)
     known = (one.labels >= 0) & (one.labels < len(numbers))
-    labels = np.where(one.labels == UNLABELLED, UNLABELLED, len(class_names))  # a label of no class stays one
+    labels = np.where(one.labels == UNLABELLED, UNLABELLED, len(class_names))  # a label out of range stays out of range
     labels[known] = numbers[one.labels[known]]
     return labels
 
@@ -227,13 +226,13 @@ class ArrayDataset(PointDataset):
 
 
 Columns = Mapping[str, np.ndarray]
-"""What a file says about its objects, before it is checked: points, and perhaps a scale, labels and the like."""
+"""The unchecked contents of a file: points, and possibly a scale, labels and so on."""
 
 
 def checked_dataset(where: str, name: str, columns: Columns, fingerprint: str, *, strict: bool = True) -> ArrayDataset:
-    """A data set from the columns of a file, or a DatasetError that says where, which column is wrong, and how.
+    """A data set from the columns of a file, or a DatasetError that names the file, the column and the problem.
 
-    ``strict=False`` lets labels point outside the class names: only ``survey`` asks for this, to report them.
+    ``strict=False`` accepts labels out of range, so that ``survey`` can report them.
     """
     try:
         return _checked(name, columns, fingerprint, strict)
@@ -283,12 +282,12 @@ def _checked(name: str, columns: Columns, fingerprint: str, strict: bool) -> Arr
 
 
 def spilled(shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[np.memmap], None]) -> np.ndarray:
-    """An array too large for memory, in a temporary file that vanishes with the process; ``fill`` writes into it."""
+    """An array too large for memory, in a temporary file that is gone when the process ends; ``fill`` writes it."""
     size, free = math.prod(shape) * dtype.itemsize, shutil.disk_usage(tempfile.gettempdir()).free
     if size > free:
         raise DatasetError(
             f"an array {list(shape)} of {size} bytes has to be unpacked to {tempfile.gettempdir()}, which has only "
-            f"{free} bytes free; set TMPDIR to a larger place or store the array without compression"
+            f"{free} bytes free; set TMPDIR to a larger disk, or store the array without compression"
         )
     with tempfile.TemporaryFile(prefix="geocaps-") as file:
         array = np.memmap(file, dtype=dtype, mode="w+", shape=shape)
@@ -299,7 +298,7 @@ def spilled(shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[np.memmap],
 
 
 def _strings(columns: Columns, key: str) -> tuple[str, ...]:
-    """A one-dimensional array of text as plain strings."""
+    """A one-dimensional array of text, as strings."""
     values = columns.get(key, np.array([], dtype=str))
     if values.ndim != 1 or values.dtype.kind not in "US":
         got = f"{values.dtype} of shape {list(values.shape)}"
@@ -316,7 +315,7 @@ def _scale(points: np.ndarray, scale: np.ndarray | None) -> float | None:
     if scale is None:
         if points.dtype.kind == "f":
             return None
-        raise DatasetError("int16 points need a scale beside them (value x scale = coordinate); there is none")
+        raise DatasetError("int16 points need a scale (value x scale = coordinate), and there is none")
     if scale.size != 1 or scale.dtype.kind not in "fiu":
         raise DatasetError(f"scale must be one number, got {scale.dtype} of shape {list(scale.shape)}")
     value = float(scale.reshape(()))

@@ -1,6 +1,6 @@
-"""Corruption of one cloud: pure functions, each with an explicit generator.
+"""Corruption of one cloud, by pure functions with explicit generators.
 
-Functions that select points return the kept indices too, so that labels and normals can follow.
+Functions that select points also return the indices kept, for labels and normals.
 """
 
 import math
@@ -18,7 +18,7 @@ Selection = tuple[Float[Tensor, "m 3"], Int[Tensor, "m"]]
 
 FLIP = 100.0
 """Radius of the sphere of :func:`visible_from` in units of the farthest point's distance. With 1,000 to 2,000 points, a
-smaller one hides points in corners that can be seen; a larger one lets the back of a plate shine through."""
+smaller one hides visible points in corners; a larger one lets the back of a plate show through."""
 
 
 def gaussian_noise(points: Points, std: float, generator: torch.Generator) -> Points:
@@ -29,9 +29,9 @@ def gaussian_noise(points: Points, std: float, generator: torch.Generator) -> Po
 
 
 def outliers(points: Points, share: float, generator: torch.Generator) -> tuple[Points, Int[Tensor, "replaced"]]:
-    """The share of the points (rounded) replaced by uniform points of the ball about the cloud; the count stays.
+    """Replaces a share of the points (rounded) by uniformly random points of the ball around the cloud.
 
-    The ball is centred on the mean and reaches to the farthest point. The replaced indices are returned too.
+    The ball is centred on the mean and reaches to the farthest point. The indices replaced are returned too.
     """
     replaced = _drawn(points, share, generator)
     centre = points.mean(dim=0)
@@ -45,9 +45,9 @@ def outliers(points: Points, share: float, generator: torch.Generator) -> tuple[
 def stray_points(
     points: Points, share: float, half_side: float, generator: torch.Generator
 ) -> tuple[Points, Int[Tensor, "replaced"]]:
-    """The share of the points (rounded) replaced by uniform points of a cube about the origin; the count stays.
+    """Replaces a share of the points (rounded) by uniformly random points of a cube around the origin.
 
-    The cube is [-half_side, half_side]³, wherever the cloud is. The replaced indices are returned too.
+    The cube is [-half_side, half_side]³, independent of the cloud. The indices replaced are returned too.
     """
     replaced = _drawn(points, share, generator)
     _check_range("half_side", half_side, 0.0, math.inf)
@@ -56,7 +56,7 @@ def stray_points(
 
 
 def crop_half_space(points: Points, keep: float, generator: torch.Generator) -> Selection:
-    """What lies on one side of a plane of random direction, placed so that the share `keep` (rounded) remains."""
+    """The points on one side of a plane of random direction, placed so that the share `keep` (rounded) remains."""
     _check_points(points)
     if not 0.0 < keep <= 1.0:
         raise InvalidInputError(f"keep must be a share in (0, 1], but it is {keep}.")
@@ -67,11 +67,11 @@ def crop_half_space(points: Points, keep: float, generator: torch.Generator) -> 
 
 
 def visible_from(points: Points, direction: Float[Tensor, "3"] | torch.Generator, distance: float = 4.0) -> Selection:
-    """The points that are seen from ``distance`` radii away from the mean, in a given or a random direction.
+    """The points that are visible from ``distance`` radii away from the mean, in a given or a random direction.
 
-    Hidden point removal (Katz, Tal and Basri 2007): every point is mirrored outwards at a large sphere about the
-    viewer; those on the convex hull of the mirrored points and the viewer are visible. Copies of a point share its
-    fate. Nearer than about 3 radii, the far side of a cloud of 1,000 points is seen between the points of the near one.
+    Hidden point removal (Katz, Tal and Basri 2007): every point is reflected outwards at a large sphere around the
+    viewer; those on the convex hull of the reflected points and the viewer are visible. Copies of a point are treated
+    alike. Nearer than about 3 radii, the far side of a cloud of 1,000 points is visible through the near one.
     """
     _check_points(points)
     if not distance > 1:
@@ -98,9 +98,9 @@ def visible_from(points: Points, direction: Float[Tensor, "3"] | torch.Generator
 
 
 def vary_density(points: Points, generator: torch.Generator, strength: float = 4.0) -> Selection:
-    """Points drawn with replacement, as many as there are, denser along a random direction.
+    """The same number of points, drawn with replacement, with a density that varies along a random direction.
 
-    From one end of the cloud to the other the chance of a point grows evenly up to (1 + strength) times.
+    From one end of the cloud to the other, the probability of a point grows linearly by a factor of 1 + strength.
     """
     _check_points(points)
     _check_range("strength", strength, 0.0, math.inf)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from geocaps.atomic import written_whole
+from geocaps.atomic import make_folder, written_whole
 from geocaps.data.base import hashed
 from geocaps.errors import DatasetError, UsageError
 
@@ -84,13 +84,10 @@ def download(
     source = _source(name, url)
     address = url or source.url
     if address is None:
-        raise DatasetError(f"{name} cannot be fetched by a program: {source.how}")
+        raise DatasetError(f"{name} cannot be downloaded automatically: {source.how}")
     checksum = _expected(source, url, sha256)
     is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another --to") from error
+    make_folder(folder)
     target = folder / source.filename
     record = target.with_name(target.name + ".sha256")
     against = "the known checksum" if checksum else None

@@ -1,7 +1,7 @@
-"""A folder of meshes or clouds: a data set, with a class per sub-folder, or packed into one ``.npz``, in parallel.
+"""Folders of meshes or clouds as data sets, with a subfolder per class, and packing them into one ``.npz``.
 
-A packing that was killed is resumed: the points of every finished file lie in ``<output>.partial``, beside
-the output. On a new run only files that have none there, or that have changed since, are sampled.
+Packing can be resumed: the points of all finished files are kept in ``<output>.partial``, beside the output, and a new
+run samples only the other files, and those that have changed since.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from geocaps.io.limits import MAX_POINTS
 from geocaps.io.save import check_target, write_member
 from geocaps.workers import ENDED, Workers, reason_of
 
-FORMAT = 3  # of unfinished work: raised when the same call would give other points
+FORMAT = 3  # of unfinished work; raised when the same call would give other points
 INT16_STEPS = 32767
 SCALE = np.float32(1 / INT16_STEPS)
 
 
 @dataclass(frozen=True)
 class Item:
-    """One object file: its path below the folder is its id; folder names say its class and its split."""
+    """One object file. Its id is its path below the folder; folder names give its class and its split."""
 
     path: Path
     object_id: str
@@ -48,15 +48,15 @@ class Item:
 
     @property
     def seed(self) -> int:
-        """The seed of its sampling: the same wherever the folder lies and whatever else is in it."""
+        """The seed of its sampling, which depends on the id alone."""
         return int.from_bytes(hashlib.blake2b(self.object_id.encode(), digest_size=4).digest(), "little")
 
 
 def list_items(folder: Path) -> list[Item]:
-    """Every readable file below the folder, by path. Hidden files are left out; links to folders are not followed.
+    """All readable files below the folder, by path, except hidden ones; links to folders are not followed.
 
-    ``chair/a.off`` is of the class chair; a folder named train, val or test on the way (``chair/train/a.off`` or
-    ``train/chair/a.off``) is the split. A file at the top has no class.
+    ``chair/a.off`` has the class chair; a folder named train, val or test in the path (``chair/train/a.off`` or
+    ``train/chair/a.off``) is the split. A file directly in the folder has no class.
     """
 
     def refuse(error: OSError) -> None:
@@ -80,14 +80,12 @@ def list_items(folder: Path) -> list[Item]:
 def _some_items(folder: Path) -> list[Item]:
     items = list_items(folder)
     if not items:
-        raise DatasetError(
-            f"{folder}: no meshes or point clouds found; expected files, in one sub-folder for each class"
-        )
+        raise DatasetError(f"{folder}: no meshes or point clouds found; expected files, in a subfolder for each class")
     return items
 
 
 def _columns(items: list[Item]) -> dict[str, Any]:
-    """Class names in alphabetical order, and the class, the id and the split of each file; -1 stands for none."""
+    """Class names in alphabetical order, and the class, the id and the split of each file; -1 means none."""
     class_names = sorted({item.class_name for item in items if item.class_name is not None})
     numbers = {None: UNLABELLED} | {name: number for number, name in enumerate(class_names)}
     splits = [NO_SPLIT if item.split is None else SPLIT_NAMES.index(item.split) for item in items]
@@ -100,9 +98,9 @@ def _columns(items: list[Item]) -> dict[str, Any]:
 
 
 class FolderDataset(PointDataset):
-    """Objects in files. Each is read once (a mesh: 4,096 points drawn from it) and then kept, up to 1 GiB in all.
+    """Objects in files, each read once (for a mesh, 4,096 points are sampled) and then cached, up to 1 GiB in all.
 
-    Reading meshes is slow: ``geocaps data pack`` makes one file of the folder.
+    Reading meshes is slow; ``geocaps data pack`` turns the folder into one file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -135,7 +133,7 @@ def _read(item: Item) -> Float32[np.ndarray, "n 3"]:
         raise DatasetError(
             f"{error.what}: make a data set without them with  geocaps data pack FOLDER --out NAME.npz --drop-invalid"
         ) from error
-    if points.dtype != np.float32:  # so far from the origin that float32 would lose the shape: keep that, not the place
+    if points.dtype != np.float32:  # so far from the origin that float32 would lose the shape: centre it
         points = (points - points.mean(0)).astype(np.float32)
         if not np.isfinite(points).all():
             raise DatasetError(f"{item.path}: its coordinates are too large for float32; scale them down")
@@ -147,7 +145,7 @@ def _read(item: Item) -> Float32[np.ndarray, "n 3"]:
 
 @dataclass(frozen=True)
 class PackReport:
-    """What ``pack`` did: ``resumed`` files were found finished by an earlier run."""
+    """Result of ``pack``; ``resumed`` files were already done by an earlier run."""
 
     output: Path
     objects: int
@@ -155,10 +153,10 @@ class PackReport:
     resumed: int
     skipped: list[Skipped]
     dropped: int
-    """Points (of meshes: vertices) that were NaN or infinite, and were left out."""
+    """Number of points (of meshes: vertices) left out because they were NaN or infinite."""
 
 
-Sampled = tuple[Int16[np.ndarray, "n 3"], int]  # the points of a file, and how many of its points were left out
+Sampled = tuple[Int16[np.ndarray, "n 3"], int]  # the points of a file, and the number of points left out
 
 
 def pack(
@@ -172,11 +170,11 @@ def pack(
     overwrite: bool = False,
     on_file: Callable[[int, int], None] | None = None,
 ) -> PackReport:
-    """Sample every file below ``folder`` into the data set ``output``; see docs/data.md for its keys.
+    """Samples all files below ``folder`` into the data set ``output``; see docs/data.md for its keys.
 
-    Each object is centred and scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is called with the
-    progress. Files that cannot be read are skipped and reported, and so are those with points that are NaN or infinite
-    unless ``drop_invalid`` leaves these out. Without a single good file nothing is written.
+    Each object is centred, scaled to the unit sphere and stored as int16. ``on_file(done, of)`` is called with the
+    progress. Files that cannot be read are skipped and reported, and so are those with NaN or infinite points, unless
+    ``drop_invalid`` leaves these out. If no file can be packed, nothing is written.
     """
     _check_call(folder, output, points, seed, workers, overwrite)
     items = _some_items(folder)
@@ -214,23 +212,23 @@ def pack(
 
 
 def sample_unit(path: Path, points: int, seed: int, *, drop_invalid: bool = False) -> Sampled:
-    """Points of one file, centred, scaled to the unit sphere, in steps of ``SCALE``."""
+    """Points of one file, centred and scaled to the unit sphere, in steps of ``SCALE``."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DroppedPointsWarning)  # the report has them all together
+        warnings.simplefilter("ignore", DroppedPointsWarning)  # the report sums them up
         loaded = load_points(path, points, seed=seed, drop_invalid=drop_invalid)
     cloud = np.asarray(loaded.points, dtype=np.float64)
     if len(cloud) < points:
-        raise DatasetError(f"it has {len(cloud)} points, fewer than the {points} asked for; give a smaller --points")
+        raise DatasetError(f"it has {len(cloud)} points, fewer than the {points} requested; give a smaller --points")
     centred = cloud - cloud.mean(0)
     radius = float(np.linalg.norm(centred, axis=1).max())
     if radius <= 1e-9 * max(1.0, float(np.abs(cloud).max())):
-        raise DatasetError("all its points are at one place")
+        raise DatasetError("all its points are in one place")
     return np.round(centred * (INT16_STEPS / radius)).astype(np.int16), loaded.dropped
 
 
 def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int | None, overwrite: bool) -> None:
     if not folder.is_dir():
-        what = "is a file, and a folder was expected" if folder.exists() else "does not exist"
+        what = "is a file, but a folder was expected" if folder.exists() else "does not exist"
         raise DatasetError(f"{folder} {what}: name the folder of the files to pack")
     check_target(output, (".npz",), replaces=overwrite)
     for name, value, least in (("points", points, 1), ("workers", workers, 1), ("seed", seed, 0)):
@@ -242,14 +240,14 @@ def _check_call(folder: Path, output: Path, points: int, seed: int, workers: int
 
 @contextmanager
 def _working(output: Path, settings: list[Any], *, restart: bool) -> Iterator[WorkFolder]:
-    """The folder of finished files; one with unfinished work of another call is refused, or emptied to ``restart``."""
+    """The folder of finished pieces; one with work of another call is refused or, to ``restart``, emptied."""
     partial = output.with_name(output.name + ".partial")
     note, text = partial / "settings.json", json.dumps(settings)
     try:
         if note.is_file() and note.read_text(encoding="utf-8") != text:
             if not restart:
                 raise UsageError(
-                    f"{partial} holds unfinished work of another call (other points, seed or folder); "
+                    f"{partial} has unfinished work of another call (other points, seed or folder); "
                     "finish that call, delete the folder, or give --overwrite"
                 )
             shutil.rmtree(partial)
@@ -277,7 +275,7 @@ def _write(place: Path, items: list[Item], rows: Iterator[Int16[np.ndarray, "n 3
     split_codes = columns.pop("split_codes")
     if (split_codes >= 0).any():
         columns |= {"split": split_codes.astype(np.int8), "split_names": SPLIT_NAMES}
-    # Stored, not deflated: then the points can be mapped (and random int16 hardly shrink).
+    # Not compressed, so that points can be memory-mapped (and random int16 hardly compress).
     with zipfile.ZipFile(place, "w", zipfile.ZIP_STORED) as archive:
         write_member(archive, "points", np.dtype("<i2"), (len(items), points, 3), rows)
         for key, column in {"scale": SCALE, **columns}.items():

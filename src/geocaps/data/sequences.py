@@ -1,6 +1,6 @@
-"""Sequences of partial views of a moving object, seeded, with the pose of each frame known: for measuring trackers.
+"""Seeded sequences of partial views of a moving object, with the true poses, for evaluating trackers.
 
-The viewer stands at the origin. Lengths are in units of the object's radius; its size is its diameter, 2.
+The viewer is at the origin. Lengths are in units of the object's radius; its size is its diameter, 2.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
 
 Draw = Callable[[int, torch.Generator], Float[Tensor, "n 3"]]
-"""New points of one surface inside the unit sphere: at most so many."""
+"""Draws new points, at most the given number, of a surface inside the unit sphere."""
 
 FRAMES, NOISE = 60, 0.005
 MOST_TURN, MOST_SHIFT = math.radians(10), 0.05 * 2
-"""Of a frame against the one before; the second is 5 % of the size."""
+"""Largest motion from frame to frame; the shift is 5 % of the size."""
 MOST_HIDDEN = 0.8
 VANISHED = 10
-"""Frames in which an object that vanishes is not seen at all."""
+"""Number of frames in which a vanishing object is not seen at all."""
 _DISTANCE, _ROOM = 5.0, 1.0  # of the viewer from the middle of the motion, and how far the object leaves it
 _DRAWN = 3  # times as many points as a frame shows: less than half of them face the viewer
 _REFERENCE = 2048
@@ -36,7 +36,7 @@ _STREAM = 7919  # keeps the random streams of objects and of motions apart
 
 @dataclass(frozen=True)
 class Sequence:
-    """Frames of one object that moves, and what is true of each."""
+    """Frames of one moving object, with the truth for each."""
 
     name: str
     reference: Float64[np.ndarray, "m 3"]
@@ -44,12 +44,12 @@ class Sequence:
     poses: Similarity
     """``T_frame_reference`` of each frame."""
     hidden: Float64[np.ndarray, "f"]
-    """Share of what the viewer would see that is covered: 1 where nothing is seen."""
+    """Share of the visible points that is covered: 1 if nothing is seen."""
     vanishes: bool
 
 
 def sequence(number: int, *, points: int = 1024, vanishes: bool | None = None) -> Sequence:
-    """The sequence of a number, of an embedded object: the same on every machine. One in ten vanishes."""
+    """The sequence with this number, of an embedded object, the same on every machine. One in ten vanishes."""
     shape = make_shape(CLASS_NAMES[number % len(CLASS_NAMES)], _STREAM + number)
 
     def draw(count: int, generator: torch.Generator) -> Float[Tensor, "n 3"]:
@@ -62,7 +62,7 @@ def sequence(number: int, *, points: int = 1024, vanishes: bool | None = None) -
 def sequence_of(
     name: str, cloud: Float[np.ndarray, "n 3"], number: int, *, points: int = 1024, vanishes: bool | None = None
 ) -> Sequence:
-    """The same of a given cloud: half of its points are the reference, each frame is drawn from the others."""
+    """The same for a given cloud: half of its points are the reference, and frames are drawn from the others."""
     if len(cloud) < 4:
         raise InvalidInputError(f"{name} has {len(cloud)} points: at least 4 are needed, for a reference and frames")
     center = cloud.mean(axis=0, dtype=np.float64)
@@ -89,8 +89,8 @@ def moving(
 ) -> Sequence:
     """An object on a smooth path, seen from one side, covered for a while by a passing wall or gone for ten frames.
 
-    A frame is a new sampling of the surface without its hidden points, with noise. The wall comes from one side
-    of the picture and leaves on the other: it covers up to 80 % in 10 to 15 frames.
+    A frame is a new sampling of the surface without its hidden points, with noise. The wall enters on one side of the
+    picture and leaves on the other; it covers up to 80 %, in 10 to 15 frames.
     """
     generator = torch.Generator().manual_seed(seed)
     if reference is None:
@@ -107,7 +107,7 @@ def moving(
         kept = local[torch.randperm(len(local), generator=generator)[:points]]
         shown = gaussian_noise(kept, NOISE, generator).double().numpy() @ rotation[frame].T + position[frame]
         start, end = covered[frame]
-        # Along a direction of the picture, in the order that the wall comes to them.
+        # Along a direction in the picture, in the order in which the wall reaches them.
         along = (shown[:, 0] * math.cos(across) + shown[:, 1] * math.sin(across)) / shown[:, 2]
         place = np.argsort(np.argsort(along, kind="stable"), kind="stable") / len(along)
         left = shown[(place < start) | (place >= end)]
@@ -117,7 +117,7 @@ def moving(
 
 
 def _way(frames: int, generator: torch.Generator) -> tuple[Float64[np.ndarray, "f 3 3"], Float64[np.ndarray, "f 3"]]:
-    """Rotations and positions: sums of slow waves, whose fastest frame turns and moves by up to the bounds."""
+    """Rotations and positions: sums of slow waves, scaled so that the fastest frames are within the bounds."""
     turn = _waves(frames, generator)
     speed = (0.3 + 0.7 * torch.rand(2, generator=generator)).tolist()
     turn *= speed[0] * MOST_TURN / np.linalg.norm(turn, axis=1).max()
@@ -128,7 +128,7 @@ def _way(frames: int, generator: torch.Generator) -> tuple[Float64[np.ndarray, "
     start = torch.randn(4, generator=generator, dtype=torch.float64).numpy()
     rotation = [Similarity.from_wxyz(start, np.zeros(3)).rotation]
     for vector in turn[1:]:
-        rotation.append(_turned(vector) @ rotation[-1])
+        rotation.append(Similarity.from_rotvec(vector).rotation @ rotation[-1])
     return np.stack(rotation), place + np.array([0, 0, _DISTANCE])
 
 
@@ -139,14 +139,8 @@ def _waves(frames: int, generator: torch.Generator) -> Float64[np.ndarray, "f 3"
     return np.sin(np.arange(frames)[:, None, None] * rate + phase).sum(axis=-1)
 
 
-def _turned(vector: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "3 3"]:
-    angle = float(np.linalg.norm(vector))
-    half = np.sinc(angle / (2 * math.pi)) / 2 * vector
-    return Similarity.from_wxyz(np.array([math.cos(angle / 2), *half]), np.zeros(3)).rotation
-
-
 def _wall(frames: int, generator: torch.Generator) -> Float64[np.ndarray, "f 2"]:
-    """What is covered in each frame, from where to where, as shares of what is seen in the order that it comes."""
+    """The covered interval in each frame, as shares of the visible points in the order of the wall."""
     first = _between(frames // 6, frames // 2, generator)
     lasts = _between(10, 15, generator)
     width = 0.5 + (MOST_HIDDEN - 0.5) * torch.rand((), generator=generator).item()

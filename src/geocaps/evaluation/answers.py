@@ -1,4 +1,4 @@
-"""Answers of a model: what it says of many clouds, of their parts turned or exchanged, and among several poses."""
+"""Answers of a model: for many clouds, for their parts rotated or exchanged, and among several candidate poses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from geocaps.apps.encoding import Encodings
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Batch, Pose, concatenate, normalize_quaternion
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import Parse
-from geocaps.model.capsules import Parts
+from geocaps.model.capsules import Parse, Parts
 from geocaps.model.losses import chamfer
 from geocaps.model.object_paper import PaperObject
 
@@ -29,7 +28,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Answers(Batch):
-    """What a model says of n clouds, in their own coordinates."""
+    """The model's answers for n clouds, in their own coordinates."""
 
     pose: Pose
     feature: Float[Tensor, "n d"]
@@ -48,20 +47,20 @@ class Encoded:
 
     encodings: Encodings
     seconds: float
-    """Time of one cloud."""
+    """Time per cloud."""
 
     def chosen(self, indices: Iterable[int]) -> Encoded:
-        """Those of some clouds."""
+        """The encodings of some of the clouds."""
         return Encoded(Encodings(self.encodings[index] for index in indices), self.seconds)
 
     @cached_property
     def batches(self) -> tuple[Encodings, ...]:
-        """As many at a time as a layer takes at once."""
+        """The encodings, in batches of the size that a layer processes at once."""
         return tuple(self.encodings[at : at + _BATCH] for at in range(0, len(self.encodings), _BATCH))
 
     @cached_property
     def answers(self) -> Answers:
-        """With the confidence that users are told, which is lower for few points."""
+        """The answers, with the confidence that users see, which is reduced for few points."""
         return concatenate(
             [
                 replace(
@@ -78,13 +77,13 @@ class Encoded:
 
     @property
     def radius(self) -> Float[np.ndarray, "n"]:
-        """How large each whole object is: what the model says of it, or the cloud's own radius."""
+        """Radius of each whole object: the model's estimate, or the radius of the cloud."""
         scales = [batch.parse.scale.numpy() for batch in self.batches]
         return np.concatenate([batch.normalization.scale * s for batch, s in zip(self.batches, scales, strict=True)])
 
 
 def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
-    """``model.encode_many`` and the time it takes. All in one call: only clouds of one size are encoded together."""
+    """``model.encode_many``, timed. One call for all: only clouds of the same size are encoded together."""
     started = time.perf_counter()
     encodings = model.encode_many(list(clouds))
     return Encoded(encodings, (time.perf_counter() - started) / len(clouds))
@@ -92,9 +91,9 @@ def encode_all(model: Model, clouds: Sequence[Tensor]) -> Encoded:
 
 @torch.no_grad()
 def decoded(model: Model, seen: Encodings, layer: str) -> Float[Tensor, "b m 3"]:
-    """Points of the surfaces that either layer makes of the clouds, in their coordinates.
+    """Points of the surfaces that one of the layers decodes for each cloud, in the coordinates of the clouds.
 
-    What ``reconstruct(layer)`` of each gives, and for the object ``complete()``; all at once, which is cheaper.
+    The same as ``reconstruct(layer)`` of each, or ``complete()`` for the object layer, but cheaper, being batched.
     """
     network = model.network
     surfaces = network.parts.decode(seen.parse.parts) if layer == "parts" else network.reconstruct(seen.parse)
@@ -111,7 +110,7 @@ def second_layer(
 ) -> Parse:
     """The second layer alone, on given parts ``[b, j]``.
 
-    The paper's layer wants points as well: those of the clouds, turned if the parts are.
+    The paper's layer also needs points: those of the clouds, rotated by ``turn`` as the parts are.
     """
     points = None
     if isinstance(model.network.object, PaperObject):
@@ -123,7 +122,7 @@ def second_layer(
 def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generator: torch.Generator) -> Parse:
     """The ``parts`` protocol: the second layer on the same part capsules, their poses rotated by ``turn [b]``.
 
-    A model with random starts draws new ones for the second cloud: the same ones would tell it the rotation.
+    A model with random starts draws new ones for the second cloud, because the same ones would reveal the rotation.
     """
     turn = turn.to(torch.float32)
     parts = Parts(seen.parse.parts.placed_at(turn[:, None]), seen.parse.share)
@@ -131,9 +130,10 @@ def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generat
 
 
 def seen_by(model: Model, encoded: Encoded, generator: torch.Generator) -> Encoded:
-    """The same clouds by another object layer of the paper's on the same first layer: only the starts are drawn anew.
+    """The same clouds by another of the paper's object layers on the same first layer, from new random starts.
 
-    Encoding would find the parts again, and would start every view of an object alike: that tells the rotation.
+    Encoding them again would repeat the first layer, and use the same starts for all views of an object, which would
+    reveal the rotation.
     """
     found = []
     for seen in encoded.batches:
@@ -153,28 +153,25 @@ def seen_by(model: Model, encoded: Encoded, generator: torch.Generator) -> Encod
 
 
 def candidates(model: Model, seen: Encodings, trials: int, generator: torch.Generator) -> Parse:
-    """The poses a second cloud may be seen in, for a choice among them.
-
-    Principal starts: those of the encoding. Random starts (the paper): ``trials`` new ones.
-    """
+    """Candidate poses of the second clouds: those of the encoding or, from random starts, ``trials`` new ones."""
     if isinstance(model.network.object, PaperObject):
         return second_layer(model, seen, Parts(seen.parse.parts, seen.parse.share), generator, trials)
     return seen.parse
 
 
 def model_points(model: Model, seen: Encodings) -> Float[Tensor, "b n 3"]:
-    """The clouds as the network saw them; of clouds that differ in size (scans), as many points as the smallest has."""
+    """The clouds as the network saw them; if they differ in size (scans), reduced to the size of the smallest."""
     prepared = [model.prepare(one.cloud)[0].float() for one in seen]
     count = min(len(points) for points in prepared)
     return torch.stack([points[evenly(count, len(points))] for points in prepared])
 
 
 def user_pose(pose: Pose, own: Similarity) -> Pose:
-    """Poses ``[b, ...]`` of the model's frame in the users' (``own`` is ``[b]``): positions scale, rotations stay."""
+    """Poses ``[b, ...]`` of the model's frame in the users' coordinates, given their ``normalization [b]`` ``own``."""
     ones = [1] * (pose.translation.ndim - 2)
     scale = torch.from_numpy(own.scale.copy()).reshape(-1, *ones, 1)
     center = torch.from_numpy(own.translation.copy()).reshape(-1, *ones, 3)
-    # Normalised again: a quaternion that is unit in float32 is not in float64.
+    # Normalised again: a unit quaternion in float32 is not exactly one in float64.
     return Pose(pose.translation.double() * scale + center, normalize_quaternion(pose.wxyz.double()))
 
 
@@ -185,7 +182,7 @@ def best_by_chamfer(
     clouds: Iterable[tuple[Tensor, Tensor]],
     trials: int,
 ) -> Pose:
-    """Of the ``trials`` most probable candidates ``[b, s]`` the one that brings the clouds together best."""
+    """The one of the ``trials`` most probable candidates ``[b, s]`` that aligns the clouds best."""
     chosen = []
     for row, (points, other) in enumerate(clouds):
         count = min(trials, probability.shape[1])

@@ -1,4 +1,4 @@
-"""Baselines: other ways to align two clouds or to retrieve an object, measured on the same pairs as the model.
+"""Baselines: other methods to align two clouds or to retrieve an object, measured on the same pairs as the model.
 
 Lengths are in units of an object inside the unit sphere, where 1024 points lie about 0.05 apart.
 """
@@ -46,17 +46,17 @@ CHAMFER_POINTS = 256
 D2_POINTS = 512
 D2_BINS = 64
 D2_REACH = 3.0
-"""D2 distances are in units of their mean; three times the mean holds nearly all of them."""
+"""D2 distances are in units of their mean; nearly all are below three times the mean."""
 
 PROPER_FLIPS = np.array([np.diag(s) for s in itertools.product((1.0, -1.0), repeat=3) if np.prod(s) > 0])
-"""The four sign choices of three axes that keep a frame right-handed."""
+"""The four sign changes of three axes that keep a frame right-handed."""
 
 
 # ── alignment by principal axes and ICP: the rotation from the first cloud to the second ──────────────────────────────
 
 
 def principal_frame(points: Cloud) -> Rotation:
-    """Columns: axes of decreasing variance, right-handed; their signs are whatever the eigensolver says."""
+    """Columns: axes of decreasing variance, right-handed, with signs as the eigensolver gives them."""
     centered = points - points.mean(axis=0)
     axes = np.linalg.eigh(centered.T @ centered)[1][:, ::-1].copy()
     axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
@@ -69,7 +69,7 @@ def pca(first: Cloud, second: Cloud) -> Rotation:
 
 
 def pca_flips(first: Cloud, second: Cloud) -> Rotation:
-    """The same, with the sign choice of least Chamfer distance between the centred clouds."""
+    """The same, with the signs that give the smallest Chamfer distance between the centred clouds."""
     first, second = first - first.mean(axis=0), second - second.mean(axis=0)
     frame_first, frame_second = principal_frame(first), principal_frame(second)
     tree = cKDTree(second)
@@ -89,8 +89,8 @@ def pca_icp(first: Cloud, second: Cloud) -> Rotation:
 def trimesh_register(first: Cloud, second: Cloud) -> Rotation:
     """``trimesh.registration.mesh_other`` (what ``mesh.register`` calls), without mirrored answers.
 
-    It takes a mesh, so each point of the first cloud becomes a tiny triangle; and its sign flips are about the world's
-    axes, so that cloud is put into its principal frame first. Without both it is far worse.
+    It takes a mesh, so each point of the first cloud becomes a tiny triangle; and it tries sign flips about the world
+    axes, so that cloud is put into its principal frame first. Without both it does far worse.
     """
     frame = principal_frame(first)
     corners = ((first - first.mean(axis=0)) @ frame)[:, None] + _TINY * np.eye(3)
@@ -111,7 +111,7 @@ def refine(first: Cloud, second: Cloud, rotation: Rotation) -> Rotation:
 def refine_pose(first: Cloud, second: Cloud, T_first_second: Float64[np.ndarray, "4 4"]) -> Rotation:
     """Point-to-point ICP (trimesh) from a pose.
 
-    The second cloud moves onto the first: it may be a part of it, and each of its points then has a partner.
+    The second cloud is aligned to the first, of which it may be a part, so that all of its points have a partner.
     """
     matrix = trimesh.registration.icp(
         second,
@@ -129,7 +129,7 @@ def refine_pose(first: Cloud, second: Cloud, T_first_second: Float64[np.ndarray,
 
 
 def open3d_ransac(first: Cloud, second: Cloud) -> Rotation:
-    """FPFH, RANSAC on mutual matches, ICP. Open3D's RANSAC runs in threads and may differ from run to run."""
+    """FPFH, RANSAC on mutual matches, ICP. Open3D's RANSAC is multithreaded and may differ from run to run."""
     return refine_pose(first, second, np.array(ransac(first, second).transformation))
 
 
@@ -170,7 +170,7 @@ def kiss_matcher(first: Cloud, second: Cloud) -> Rotation:
 
 
 def _source_and_target(first: Cloud, second: Cloud) -> tuple[Any, Any, Any, Any]:
-    """The second cloud, which moves, and the first; then the features of both."""
+    """The second cloud, which is aligned to the first, and the first; then the features of both."""
     _open3d().utility.random.seed(0)
     (source, source_features), (target, target_features) = _featured(second), _featured(first)
     return source, target, source_features, target_features
@@ -189,7 +189,7 @@ def _featured(points: Cloud) -> tuple[Any, Any]:
 
 def _open3d() -> Any:
     library = _library("open3d")
-    # Its warnings go to standard output, where our results are.
+    # Open3D prints warnings on standard output, which is for results.
     library.utility.set_verbosity_level(library.utility.VerbosityLevel.Error)
     return library
 
@@ -197,7 +197,7 @@ def _open3d() -> Any:
 def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except (ImportError, OSError) as error:  # OSError: it is installed, but a system library that it needs is not
+    except (ImportError, OSError) as error:  # OSError: a system library that it needs is missing
         raise MissingExtraError(f"the baseline of {name}", "baselines") from error
 
 
@@ -205,9 +205,9 @@ def _library(name: str) -> Any:
 
 
 def with_mirror_image(points: Cloud) -> Cloud:
-    """A cloud and its mirror image, at a plane through its centroid that is orthogonal to one of its principal axes.
+    """A cloud and its mirror image, in a plane through its centroid that is orthogonal to one of its principal axes.
 
-    Of the three planes the one whose image lies nearest to the cloud: nothing but the cloud chooses.
+    Of the three planes, the one whose image is nearest to the cloud is taken.
     """
     center = points.mean(axis=0)
     images = [points - 2 * np.outer((points - center) @ axis, axis) for axis in principal_frame(points).T]
@@ -219,7 +219,7 @@ def with_mirror_image(points: Cloud) -> Cloud:
 
 
 class Posed(NamedTuple):
-    """A cloud in its principal frame: its four sign choices one after the other, and a tree of the first."""
+    """A cloud in its principal frame: its four sign changes, concatenated, and a tree of the first."""
 
     flipped: Cloud
     tree: cKDTree
@@ -232,14 +232,14 @@ def posed(points: Cloud) -> Posed:
 
 
 def posed_chamfer(queries: Sequence[Posed], gallery: Sequence[Posed]) -> Float64[np.ndarray, "q g"]:
-    """Chamfer distance in the principal frames, the least over the four proper sign choices."""
+    """Chamfer distance in the principal frames, the smallest over the four proper sign changes."""
 
     def mean_square(tree: cKDTree, flipped: Cloud) -> Float64[np.ndarray, "4"]:
         return (tree.query(flipped)[0].reshape(len(PROPER_FLIPS), -1) ** 2).mean(axis=1)
 
     found = np.empty((len(queries), len(gallery)))
     for (q, query), (g, entry) in itertools.product(enumerate(queries), enumerate(gallery)):
-        # A flip is its own inverse, so flipping the gallery's points is flipping the query's.
+        # A flip is its own inverse, so flipping the gallery's points is the same as flipping the query's.
         found[q, g] = (mean_square(entry.tree, query.flipped) + mean_square(query.tree, entry.flipped)).min()
     return found
 
@@ -261,14 +261,14 @@ def mean_fpfh(points: Cloud) -> Float64[np.ndarray, "33"]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A method that aligns two clouds, or that describes each and compares descriptions; ``what`` explains it."""
+    """A method that aligns two clouds, or that describes each one and compares descriptions; ``what`` explains it."""
 
     what: str
     align: Callable[[Cloud, Cloud], Rotation] | None = None
     describe: Callable[[Cloud], Any] | None = None
     compare: Callable[[Sequence[Any], Sequence[Any]], np.ndarray] = cdist
     library: str | None = None
-    """An optional library that it needs."""
+    """The optional library that it needs."""
 
     @property
     def available(self) -> bool:
@@ -304,9 +304,9 @@ BASELINES: dict[str, Baseline] = {
 
 
 def chosen_baselines(text: str) -> tuple[list[str], list[str]]:
-    """The names in a comma-joined list, and those left out: ``all`` takes what is installed.
+    """The names in a comma-separated list, and those left out of ``all`` because they are not installed.
 
-    A baseline asked for by name must be there.
+    A baseline asked for by name must be installed.
     """
     if text == "all":
         available = [name for name, baseline in BASELINES.items() if baseline.available]
@@ -318,12 +318,12 @@ def chosen_baselines(text: str) -> tuple[list[str], list[str]]:
         if not BASELINES[name].available:
             raise MissingExtraError(f"the baseline {name} ({BASELINES[name].library})", "baselines")
     if not names:
-        raise UsageError(f"--baselines names none: choose from {', '.join(BASELINES)}, or all")
+        raise UsageError(f"--baselines is empty: choose from {', '.join(BASELINES)}, or all")
     return list(dict.fromkeys(names)), []
 
 
 def measure_baseline(baseline: Baseline, pairs: Sequence[Pair], aligned: Bool[np.ndarray, "n"]) -> Measured:
-    """A baseline on the pairs of a protocol of points; only the objects that are averaged over are aligned."""
+    """A baseline on the pairs of a protocol; only the objects over which alignment is averaged are aligned."""
     first = [pair.first.double().numpy() for pair in pairs]
     second = [pair.second.double().numpy() for pair in pairs]
     if baseline.describe is not None:

@@ -1,6 +1,6 @@
-"""Benchmark of this machine: the product beside the literal formulas, and encoding rates.
+"""Benchmark of this machine: our implementation against the literal formulas, and encoding rates.
 
-Training steps run in processes of their own: each has its own peak of memory.
+Each kind of training step runs in its own process, to measure its own peak memory.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Kind = Literal["literal", "product"]
 
 
 def shapes(batch: int, points: int) -> torch.Tensor:
-    """Embedded objects of all classes in turn."""
+    """Embedded objects, from each class in turn."""
     generator = torch.Generator().manual_seed(0)
     chosen = [make_shape(CLASS_NAMES[index % len(CLASS_NAMES)], index) for index in range(min(batch, 24))]
     return torch.stack([chosen[index % len(chosen)].sample(points, generator).points for index in range(batch)])
 
 
 def best_seconds(function: Callable[[], object], repeats: int) -> float:
-    """The fastest of some runs: what the code takes when the machine lets it."""
+    """The time of the fastest of some runs, which other processes disturbed least."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -47,16 +47,16 @@ def best_seconds(function: Callable[[], object], repeats: int) -> float:
 
 
 class PeakMemory:
-    """How far the resident memory of this process rises above where it stands now."""
+    """The rise of this process's resident memory above its present level."""
 
     def __init__(self) -> None:
         self._linux = Path("/proc/self/clear_refs").exists()
         if self._linux:
-            Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before = self._status("VmRSS") if self._linux else self._rusage()
 
     def added(self) -> int:
-        """At least one page, so that a ratio can be formed."""
+        """Bytes added at the peak: at least one page, so that ratios are defined."""
         peak = self._status("VmHWM") if self._linux else self._rusage()
         return max(peak - self._before, 4096)
 
@@ -74,10 +74,10 @@ class PeakMemory:
 
 
 def _train_step(kind: Kind, batch: int, warm_steps: int, repeats: int, pipe: Any) -> None:
-    """In a child: some steps that settle the routing, then timed ones; sends seconds a step and peak memory added.
+    """In a child process: some steps to settle the routing, then timed ones; sends seconds per step and peak memory.
 
-    The routing of an untrained layer is not yet that of a trained one; a few product steps, the same for both, bring
-    the layer to where training spends its time.
+    The routing of an untrained layer differs from that of a trained one. The warm-up, the same for both kinds, brings
+    the layer to a state that is typical of training.
     """
     torch.manual_seed(0)
     config = replace(preset("paper").parts, start="frames")
@@ -110,14 +110,14 @@ def layer1_step(kind: Kind, batch: int, repeats: int, warm_steps: int = 30) -> t
     try:
         seconds, peak = receive.recv()
     except EOFError as error:
-        raise GeocapsError(f"the {kind} training step ended without a result: not enough memory?") from error
+        raise GeocapsError(f"the {kind} training step ended without a result, perhaps for lack of memory") from error
     finally:
         process.join()
     return seconds / batch, peak / batch
 
 
 def layer2_decoder_ratio() -> float:
-    """Time of the J part decoders as a loop over that of one batched product, at the paper's sizes, for 8 objects."""
+    """Time of the J part decoders in a loop over that of one batched product, at the paper's sizes, for 8 objects."""
     torch.manual_seed(0)
     parts, layer = preset("paper").parts, preset("paper").object
     decoders = ParallelDecoders(
@@ -133,14 +133,14 @@ def layer2_decoder_ratio() -> float:
 
 
 def encode_rate(model: Model, batch: int, points: int = 1024, repeats: int = 5) -> float:
-    """Objects encoded per second, files and labels not counted."""
+    """Objects encoded per second, without reading files or computing labels."""
     clouds = shapes(batch, points).numpy()
     model.encode_many(clouds)
     return batch / best_seconds(lambda: model.encode_many(clouds), repeats)
 
 
 def encode_seconds(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
-    """Seconds to encode one cloud of N points, each point's part label included."""
+    """Seconds to encode one cloud of N points, including the part label of each point."""
     chair = make_shape("chair", 0)
 
     def seconds(count: int) -> float:
@@ -151,7 +151,7 @@ def encode_seconds(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
 
 
 def gemm_share(model: Model) -> float:
-    """Share of the machine's own matrix-multiply rate that encoding a batch reaches."""
+    """Rate of arithmetic in encoding a batch, as a share of this machine's matrix-multiply rate."""
     size = 1024
     a, b = torch.randn(size, size), torch.randn(size, size)
     clouds = shapes(16, model.config.points)

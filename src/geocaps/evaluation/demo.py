@@ -1,8 +1,8 @@
 """``geocaps demo``: encoding, alignment and retrieval on embedded objects, with nothing to download.
 
-Two independent samplings of each object are rotated at random, and a third of which 30 % is missing. Capsules are
-computed from one cloud at a time; their poses give the rotation between two clouds, and they retrieve the object.
-``align`` sees both clouds, as PCA with ICP does.
+Two independent samplings of each object are rotated at random, and so is a third one, cropped by 30 %. Capsules are
+computed from one cloud at a time; they retrieve the object, and their poses give the rotation between two clouds.
+``align`` sees both clouds, like PCA with ICP.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from geocaps.apps.align import align
 from geocaps.apps.drawing import BLUE, ORANGE, Grid, draw_points, label_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.encoding import Encoding
+from geocaps.atomic import make_folder
 from geocaps.data import PointDataset
 from geocaps.data import load as load_data
 from geocaps.evaluation.answers import encode_all
 from geocaps.evaluation.baselines import BASELINES, measure_baseline
 from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import MODEL, Measured, alignment_scope, measure_rows, views_of
-from geocaps.evaluation.report import Table, html_page, inline_image, make_folder, write_file
+from geocaps.evaluation.report import Table, html_page, inline_image, write_file
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 
@@ -43,20 +44,20 @@ _TURNED = "chair"
 _FRONT = np.array([-1, 1, -1])  # the embedded shapes face away from the viewer: half a turn shows their fronts
 _EXPLAINED = (
     "{objects} embedded objects, two independent samplings of each, both rotated at random. Capsules are computed from "
-    "one cloud at a time. The last three columns are retrieval by capsules: how often the nearest of the "
-    "{objects} first samplings to a second sampling is of the same object (top-1), and of the same class (1-NN class); "
-    "and top-1 from a scan of which 30 % is missing."
+    "one cloud at a time. The last three columns are retrieval by capsules: how often the first sampling that is "
+    "nearest to a second one is of the same object (top-1) or class (1-NN class); and top-1 for a sampling from which "
+    "30 % was cropped."
 )
 _SEEN = (
-    "A chair in five poses, coloured by part, and each of the five clouds in its canonical pose; scans of which 30 % "
-    "is missing; the whole objects that their capsules decode to; and the nearest of the embedded objects, with the "
-    "scan laid on it."
+    "A chair in five poses, coloured by part, and each of the five clouds in its canonical pose; scans from which 30 % "
+    "was cropped; the whole objects decoded from their capsules; and the nearest embedded objects, with the scans "
+    "aligned to them."
 )
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo measured, and where it wrote."""
+    """The figures of the demo, and the files that it wrote."""
 
     story: tuple[str, ...]
     table: Table
@@ -106,7 +107,7 @@ def run_demo(model: Model, folder: Path, *, per_class: int) -> Demo:
 
     story = (
         f"parsed {len(dataset)} objects into {model.config.parts.parts} parts each, {1000 * first.seconds:.0f} ms each",
-        f"the same canonical pose (within 15°) for {share(_CAPSULES, 'within_15', len(aligned))} turned copies",
+        f"the same canonical pose (within 15°) for {share(_CAPSULES, 'within_15', len(aligned))} rotated copies",
         f"aligned {share(_ALIGN, 'within_15', len(aligned))} pairs, in {rows[_ALIGN]['pair_milliseconds']:.0f} ms each",
         f"found {share(_CAPSULES, 'top1_crop', len(dataset))} objects from a 70 % crop in another pose",
         f"wrote {picture} and {page}",
@@ -130,7 +131,7 @@ def _table(rows: dict[str, dict[str, float]], objects: int, aligned: int) -> Tab
         found = tuple(f"{100 * row[at]:.1f} %" if at in row else "–" for at in ("top1", "nn1", "top1_crop"))
         cells = (f"{row['rae_mean']:.3f}", f"{row['rae_median']:.3f}", f"{100 * row['within_15']:.1f} %")
         lines.append((name, *cells, f"{row['pair_milliseconds']:.1f}", *found))
-    title = f"{aligned} asymmetric of {objects} embedded objects; error is angle/π, a random guess has 0.703"
+    title = f"{aligned} asymmetric of {objects} embedded objects; error is angle/π, 0.703 for a random guess"
     return Table(title, header, tuple(lines))
 
 
@@ -140,7 +141,7 @@ def _nearest(measured: Measured, query: int) -> int:
 
 
 def _turned_copies(model: Model, dataset: PointDataset) -> list[Encoding]:
-    """One object as it is stored, and in five poses."""
+    """One object as it is stored, and rotated five times."""
     index = dataset.labels.tolist().index(dataset.class_names.index(_TURNED))
     generator = random_stream(_SEED, _STREAM)
     cloud = dataset.samplings(index, _POINTS, 1, generator)[0]
@@ -149,19 +150,19 @@ def _turned_copies(model: Model, dataset: PointDataset) -> list[Encoding]:
 
 
 def _picture(copies: Sequence[Encoding], dataset: PointDataset, scans: Sequence[tuple[int, Encoding, int]]) -> bytes:
-    """What is claimed: one pose for all turned copies; scans completed, and found among the objects."""
+    """A picture of the claims: one pose for all rotated copies; scans completed, and retrieved."""
     grid = Grid(5, _SHOWN)
     for row, text in enumerate(
         (
             "One chair in five poses",
             "Each of the five in its canonical pose",
-            "Scans of which 30 % is missing",
+            "Scans from which 30 % was cropped",
             "Completed from their capsules",
-            "Found: the nearest object, the scan laid on it",
+            "Retrieved: the nearest object, with the scan aligned to it",
         )
     ):
         grid.heading(row, text)
-    # One turn for all brings the canonical frame upright: it hides no difference between the five.
+    # One rotation for all makes the canonical frame upright, so it hides no difference between the five.
     upright = copies[0].pose
     for column, one in enumerate(copies[1:]):
         colors = label_colors(one.labels, len(one.parts))
@@ -179,5 +180,5 @@ def _picture(copies: Sequence[Encoding], dataset: PointDataset, scans: Sequence[
         draw_points(panel, _FRONT * other, BLUE)
         laid = stands if found == index else align(scan.cloud.points, other)
         draw_points(panel, _FRONT * laid.apply(scan.cloud.points), ORANGE)
-    grid.caption("Seen upright, as the embedded objects are stored.", {"scan": ORANGE, "decoded, or found": BLUE})
+    grid.caption("Shown upright, as the embedded objects are stored.", {"scan": ORANGE, "decoded, or retrieved": BLUE})
     return grid.png()

@@ -1,4 +1,4 @@
-"""Figures of an evaluation, each a PNG: parts, reconstructions, canonical frames, errors, confidence, retrieval."""
+"""Figures of an evaluation, as PNGs: parts, reconstructions, canonical frames, errors, confidence, retrieval."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from geocaps.apps.encoding import Encoding
 from geocaps.apps.rendering import Scene
 from geocaps.data import PointDataset
 from geocaps.evaluation.answers import encode_all
-from geocaps.evaluation.pairs import evenly_chosen
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 
@@ -40,7 +40,7 @@ def draw_all(evaluation: Evaluation) -> dict[str, bytes]:
 
 
 def parts(evaluation: Evaluation) -> bytes:
-    """Each object: its points by part, and the part surfaces."""
+    """For each object, its points coloured by part, and the surfaces of the parts."""
     examples = _examples(evaluation, _EXAMPLES)
     grid = Grid(2, len(examples))
     for column, index in enumerate(examples):
@@ -54,7 +54,7 @@ def parts(evaluation: Evaluation) -> bytes:
 
 
 def reconstructions(evaluation: Evaluation) -> bytes:
-    """Each object: input; one layer as points and surfaces; two layers as points and surfaces."""
+    """For each object, the input, and its reconstructions by one layer and by two, as points and as surfaces."""
     examples = _examples(evaluation, _EXAMPLES)
     titles = ("input", "part layer, points", "part layer, surfaces", "object layer, points", "object layer, surfaces")
     grid = Grid(len(examples), len(titles))
@@ -72,7 +72,7 @@ def reconstructions(evaluation: Evaluation) -> bytes:
 
 
 def canonical(evaluation: Evaluation) -> bytes:
-    """Objects rotated through 50 angles about a random axis, all 50 superimposed: as given and in canonical frames."""
+    """Objects rotated through 50 angles about a random axis, superimposed: as given, and in their canonical frames."""
     examples = _examples(evaluation, _TURNED_OBJECTS)
     titles = ("50 inputs", "canonical, same points", "canonical, resampled")
     grid = Grid(len(examples), len(titles))
@@ -81,7 +81,7 @@ def canonical(evaluation: Evaluation) -> bytes:
         generator = random_stream(evaluation.settings.seed, _STREAM, index)
         clouds = evaluation.dataset.samplings(index, evaluation.settings.points, _ANGLES, generator)
         turns = _full_turn(generator)
-        # Seen in the frame of the object as it is stored: an upright picture of what is stable and what is not.
+        # In the frame in which the object is stored, so that the picture is upright.
         upright = evaluation.model.encode(clouds[0]).pose
         repeated = clouds[:1].expand(_ANGLES, -1, -1)
         _superimpose(panels[0], turns.apply(repeated).numpy(), repeated)
@@ -91,7 +91,7 @@ def canonical(evaluation: Evaluation) -> bytes:
 
 
 def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, seed: int) -> bytes:
-    """One object rotated through 50 angles, superimposed in the canonical frames that each model finds (Table 1)."""
+    """One object rotated through 50 angles, superimposed in the canonical frames of each model (Table 1)."""
     index = int(np.flatnonzero(alignment_scope(dataset).aligned)[0])
     generator = random_stream(seed, _STREAM, index)
     cloud = dataset.samplings(index, points, 1, generator)
@@ -106,7 +106,7 @@ def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, se
 
 
 def errors(evaluation: Evaluation) -> bytes:
-    """Histograms of the rotation error under each protocol, of the model and of the baselines that align."""
+    """Histograms of the rotation error under each protocol, for the model and the baselines that align."""
     count = len(evaluation.protocols)
     figure = Figure(figsize=(2.6 * count + 0.6, 2.8), dpi=100, layout="constrained")
     panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
@@ -131,7 +131,7 @@ def errors(evaluation: Evaluation) -> bytes:
 
 
 def reliability(evaluation: Evaluation) -> bytes:
-    """Stated confidence against the share that is right, for each protocol; a dot's size is the number of answers."""
+    """Confidence against the share of right answers, for each protocol; the size of a dot is the number of answers."""
     figure = Figure(figsize=(4.2, 3.8), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=1)
@@ -149,12 +149,12 @@ def reliability(evaluation: Evaluation) -> bytes:
 
 
 def retrieval(evaluation: Evaluation) -> bytes:
-    """Queries as they came, and the nearest objects of the gallery: the same object, the same class, another."""
+    """Queries, and the nearest objects in the gallery: the same object, the same class, or another class."""
     protocol = "resampled" if "resampled" in evaluation.protocols else next(iter(evaluation.protocols))
     distances = evaluation.protocols[protocol].distances
     assert distances is not None
     labels = evaluation.dataset.labels
-    queries = evenly_chosen(_EXAMPLES, len(evaluation.dataset))
+    queries = at_most(_EXAMPLES, len(evaluation.dataset)).tolist()
     nearest = min(_NEAREST, len(evaluation.dataset))
     grid = Grid(len(queries), 1 + nearest)
     for row, query in enumerate(queries):
@@ -165,26 +165,26 @@ def retrieval(evaluation: Evaluation) -> bytes:
             color = _SAME if found == query else _CLASS if same_class else _OTHER
             title = f"{rank + 1}. {_name(evaluation, found)}{' ✓' if found == query else ''}"
             points = evaluation.dataset.points(found)
-            draw_points(grid.panel(row, 1 + rank, title, color), points[evenly_chosen(_SHOWN, len(points))])
+            draw_points(grid.panel(row, 1 + rank, title, color), points[at_most(_SHOWN, len(points))])
     return grid.png()
 
 
 FIGURES: dict[str, tuple[str, Callable[[Evaluation], bytes]]] = {
-    "parts": ("Part decompositions: the points of each part, and the part capsules' surfaces.", parts),
+    "parts": ("Part decompositions: the points of each part, and the surfaces of the part capsules.", parts),
     "reconstructions": (
-        "Reconstructions: the input; from the part layer, as points and surfaces; from the object layer, the same.",
+        "Reconstructions: the input; by the part layer, as points and as surfaces; by the object layer, the same.",
         reconstructions,
     ),
     "canonical": (
-        "An object turned through 50 angles about a random axis, its points superimposed: as given; in the recovered "
-        "canonical frame, the same points each time; the same with a new sampling each time.",
+        "An object rotated through 50 angles about a random axis, superimposed: as given; in its canonical frame, with "
+        "the same points each time; the same with a new sampling each time.",
         canonical,
     ),
-    "errors": ("Rotation errors of the objects that alignment is averaged over.", errors),
-    "reliability": ("Stated confidence against how often it is right; on the grey line it is exact.", reliability),
+    "errors": ("Rotation errors of the objects over which alignment is averaged.", errors),
+    "reliability": ("Confidence against the share of right answers; on the grey line it is exact.", reliability),
     "retrieval": (
-        "Retrieval: a query as it came, and its nearest objects, shown as stored. Green: the same object; blue: the "
-        "same class; red: another.",
+        "Retrieval: a query, and its nearest objects, shown as they are stored. Green: the same object; blue: the same "
+        "class; red: another class.",
         retrieval,
     ),
 }
@@ -192,12 +192,12 @@ FIGURES: dict[str, tuple[str, Callable[[Evaluation], bytes]]] = {
 
 def _examples(evaluation: Evaluation, count: int) -> list[int]:
     places = np.flatnonzero(evaluation.scope.aligned)
-    return [int(places[at]) for at in evenly_chosen(count, len(places))]
+    return places[at_most(count, len(places))].tolist()
 
 
 def _name(evaluation: Evaluation, index: int) -> str:
     label = evaluation.dataset.labels[index]
-    # Names of one collection begin alike: their ends tell objects apart.
+    # Names in a collection begin alike; their ends are different.
     return evaluation.dataset.class_names[label] if label >= 0 else evaluation.dataset.object_ids[index][-16:]
 
 
@@ -218,12 +218,12 @@ def _canonical(model: Model, clouds: Float[Tensor, "k n 3"]) -> Float[np.ndarray
 
 
 def _superimpose(panel: Scene, clouds: Float[np.ndarray, "k n 3"], colored_by: Float[Tensor, "k n 3"]) -> None:
-    """All clouds in one panel; a point's colour is its height on the object, so that flips show too."""
+    """All clouds in one panel; points are coloured by their height on the object, so that flips are visible."""
     height = colored_by[..., 1].flatten().numpy()
     span = max(float(height.max() - height.min()), 1e-9)
     colors = colormaps["viridis"]((height - height.min()) / span)[:, :3]
     points = clouds.reshape(-1, 3)
-    # Of points that lie in one place one is drawn: the discs are as large as points are apart.
+    # Only one of several points in the same place is drawn: the size of the discs depends on the spacing.
     cells = np.rint(points / (_CELL * np.abs(points).max()))
     kept = np.unique(cells, axis=0, return_index=True)[1]
     draw_points(panel, points[kept], colors[kept])

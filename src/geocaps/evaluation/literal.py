@@ -1,7 +1,7 @@
-"""The paper's formulas, written naively: dense R over all N × J points, loops where the paper loops.
+"""The paper's formulas, implemented literally: a dense R over all N × J points, and loops where the paper loops.
 
-Only the parameters and the random draws are the product's; every operation is written out again, from the paper. The
-benchmark times it, and the tests compare the product with it. A pose is (t, r), a capsule (pose, feature).
+Only the parameters and the random draws are shared with the model; every operation is written out again from the paper.
+The benchmark times it, and the tests compare the model with it. A pose is (t, r), a capsule (pose, feature).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def network(sequence: Iterable[Any], x: Tensor) -> Tensor:
 
 
 def fold(decoder: FoldingDecoder, feature: Float[Tensor, "d"], square: Float[Tensor, "m 2"]) -> Float[Tensor, "m 3"]:
-    """G([v_f, s]) on the concatenation, as the appendix has it."""
+    """G([v_f, s]) on the concatenation, as in the appendix."""
     weight = torch.cat([decoder.from_feature.weight, decoder.from_square.weight], dim=1)
     both = torch.cat([feature.expand(len(square), -1), square], dim=1)
     hidden = linear(both, weight, decoder.from_feature.bias).relu_()
@@ -109,7 +109,7 @@ def routed_vote(
 def decode_parts(
     layer: PointsToParts, parts: Sequence[Capsule], square: Float[Tensor, "*j m 2"]
 ) -> list[Float[Tensor, "m 3"]]:
-    """PartsToPointsDecoder(V), from one sample of the square for all parts or one for each."""
+    """PartsToPointsDecoder(V), from one sample of the square for all parts, or one for each part."""
     squares = square.expand(len(parts), -1, -1)
     return [fold(layer.decoder, f, s) @ rotation(r).T + t for ((t, r), f), s in zip(parts, squares, strict=True)]
 
@@ -151,7 +151,7 @@ def chamfer(x: Float[Tensor, "n 3"], y: Float[Tensor, "m 3"]) -> Float[Tensor, "
 
 
 def parts_loss(layer: PointsToParts, points: Float[Tensor, "b n 3"], generator: torch.Generator) -> Float[Tensor, "b"]:
-    """What :meth:`PointsToParts.loss` computes, from the same draws in the same order."""
+    """The same as :meth:`PointsToParts.loss`, from the same draws in the same order."""
     config, batch = layer.config, (len(points), layer.config.parts)
     start = layer.initial(points, generator)
     capsules = [

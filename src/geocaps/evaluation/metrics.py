@@ -1,6 +1,6 @@
-"""Metrics: rotation errors, frames, retrieval, spread of rotations, agreement of partitions, and what chance gets.
+"""Metrics: rotation errors, frames, retrieval, spread of rotations, agreement of partitions, and chance levels.
 
-Everything random draws from a generator of a fixed seed, so every figure repeats to the last digit.
+All random draws have a fixed seed, so every figure is reproducible to the last digit.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from geocaps.model.losses import late_interaction
 from geocaps.training.validation import modulo_signs
 
 RIGHT_DEGREES = 15
-"""An answer this near the other cloud's is right."""
+"""An answer within this angle of the other cloud's is right."""
 SURE = 0.9
 WITHIN_DEGREES = (5, 15, 30)
 BOOTSTRAP = 1000
 _RETRIEVED = 10
 
 Summary = dict[str, Any]
-"""Named figures: a float or None each; ``NAME_ci`` is the 95 % interval of ``NAME``, None where one value has none."""
+"""Figures by name, each a float or None; ``NAME_ci`` is the 95 % interval of ``NAME``, None for a single value."""
 
 
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def bootstrap_interval(values: Float[np.ndarray, "n"]) -> list[float] | None:
-    """The 95 % percentile interval of the mean over objects drawn with replacement; of one value there is none."""
+    """The 95 % percentile bootstrap interval of the mean over objects; None for a single value."""
     if len(values) < 2:
         return None
     picks = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
@@ -46,7 +46,7 @@ def bootstrap_interval(values: Float[np.ndarray, "n"]) -> list[float] | None:
 
 
 def means(columns: Mapping[str, Shaped[np.ndarray, "n"]]) -> Summary:
-    """Each column's mean and ``_ci`` interval; an empty column has neither."""
+    """The mean of each column and its ``_ci`` interval; an empty column has neither."""
     found: Summary = {}
     for name, column in columns.items():
         values = column.astype(np.float64)
@@ -72,12 +72,13 @@ def alignment_summary(errors: Float[np.ndarray, "n"]) -> Summary:
 
 
 def sign_summary(left: Pose, principal: Pose) -> Summary:
-    """What a mean angle hides when axes are found and their signs are not.
+    """Errors modulo the signs of the axes, which a mean angle hides: the axes may be right and their signs wrong.
 
-    ``left [n]`` is what is left of the rotations, in the canonical frame; ``principal`` are the objects' principal axes
-    as seen from there. ``right_signs`` is the share in which none of the four proper sign changes of the canonical
-    axes would come nearer. ``modulo_signs`` is the mean angle/π after the best of them, ``within_15_modulo_signs`` the
-    share within 15° then, and ``modulo_principal_signs`` the mean after the best sign change of the principal axes.
+    ``left [n]`` are the residual rotations, in the canonical frame; ``principal`` are the objects' principal axes in
+    that frame. ``right_signs`` is the share of objects for which none of the four proper sign changes of the canonical
+    axes would reduce the error. ``modulo_signs`` is the mean angle/π after the best sign change,
+    ``within_15_modulo_signs`` the share within 15° after it, and ``modulo_principal_signs`` the mean after the best
+    sign change of the principal axes.
     """
     errors = modulo_signs(left).double().numpy()
     on_principal = modulo_signs(principal.inverse() @ left @ principal).double().numpy()
@@ -93,17 +94,17 @@ def sign_summary(left: Pose, principal: Pose) -> Summary:
 
 @cache
 def chance_modulo_signs(draws: int = 100_000, seed: int = 0) -> float:
-    """The mean ``modulo_signs`` of uniform rotations, by simulation."""
+    """The mean ``modulo_signs`` of uniformly random rotations, by simulation."""
     guesses = Pose.random(draws, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return float(modulo_signs(guesses).mean())
 
 
 def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "n"]) -> Summary:
-    """How often an answer of a given confidence is right, that is within 15° of the other cloud's.
+    """How often answers of a given confidence are right, that is, within 15° of the other cloud's.
 
-    ``sure`` is the share of answers of confidence 0.9 or more, ``right_when_sure`` how many of these are right, and
-    ``reliability`` the same in ten bins: mean confidence, share right, answers. ``answers`` and ``answers_sure`` are
-    the numbers behind these shares.
+    ``sure`` is the share of answers with a confidence of at least 0.9, ``right_when_sure`` the share of these that are
+    right, and ``reliability`` lists ten bins: mean confidence, share right, number of answers. ``answers`` and
+    ``answers_sure`` are the counts behind these shares.
     """
     right = errors * 180 <= RIGHT_DEGREES
     sure = confidence >= SURE
@@ -120,8 +121,8 @@ def calibration(confidence: Float[np.ndarray, "n"], errors: Shaped[np.ndarray, "
 def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.ndarray, "n"]) -> Summary:
     """The same for pairs: how many have two sure answers, and how many of these are within 15° of each other.
 
-    In :func:`calibration`, an intact cloud that is rightly sure counts as wrong where the other, damaged one is wrong
-    and says so. Here a pair counts only if both of its clouds are sure.
+    In :func:`calibration`, an intact cloud that is rightly sure counts as wrong if the other, corrupted one is wrong,
+    even if that one is unsure. Here a pair counts only if both of its clouds are sure.
     """
     right, sure = errors * 180 <= RIGHT_DEGREES, confidence.min(axis=1) >= SURE
     shares = {"sure_pairs": _mean(sure), "right_when_pair_sure": _mean(right[sure])}
@@ -129,18 +130,18 @@ def pair_calibration(confidence: Float[np.ndarray, "n 2"], errors: Shaped[np.nda
 
 
 def _share_within(angle: Any) -> Any:
-    """F(θ), the share of rotations uniform on SO(3) whose angle is at most θ: (θ - sin θ)/π."""
+    """F(θ) = (θ - sin θ)/π, the share of uniformly random rotations with an angle of at most θ."""
     return (angle - np.sin(angle)) / math.pi
 
 
 def best_of_random_rae(trials: int) -> float:
-    """What an oracle gets that keeps the best of ``trials`` random guesses: ∫ (1 - F(θ))ⁿ dθ / π."""
+    """The error of an oracle that keeps the best of ``trials`` random guesses: ∫ (1 - F(θ))ⁿ dθ / π."""
     angles = np.linspace(0.0, math.pi, 20_001)
     return float(trapezoid((1 - _share_within(angles)) ** trials, angles)) / math.pi
 
 
 def alignment_chance(rotation: str, trials: int = 1) -> Summary:
-    """What guessing gets: a random rotation, the identity under this rotation's law, the oracle best of ``trials``."""
+    """Chance: a random rotation, the identity under this distribution, and the oracle best of ``trials``."""
     random = {f"within_{degrees}": float(_share_within(math.radians(degrees))) for degrees in WITHIN_DEGREES}
     if rotation == "uniform":
         identity = random | {"rae_mean": best_of_random_rae(1)}
@@ -154,12 +155,12 @@ def alignment_chance(rotation: str, trials: int = 1) -> Summary:
 
 
 def spread_degrees(rotations: Pose) -> float:
-    """RMS angle of rotations ``[n]`` to their mean (the chordal one), in degrees."""
+    """RMS angle of rotations ``[n]`` to their chordal mean, in degrees."""
     return _spread(rotations.wxyz.double().numpy())
 
 
 def mean_angle_degrees(rotations: Pose) -> float:
-    """Mean angle between two of the rotations ``[n]``, over all pairs, in degrees; chance is 126.5°."""
+    """Mean angle between rotations ``[n]``, over all pairs, in degrees; chance is 126.5°."""
     wxyz = rotations.wxyz.double().numpy()
     cosine = np.abs(wxyz @ wxyz.T)[np.triu_indices(len(wxyz), k=1)]
     return float(np.degrees(2 * np.arccos(np.minimum(cosine, 1.0))).mean())
@@ -167,7 +168,7 @@ def mean_angle_degrees(rotations: Pose) -> float:
 
 @cache
 def chance_spread_degrees(count: int) -> float:
-    """The mean :func:`spread_degrees` of as many uniform rotations, by simulation (200 draws)."""
+    """The mean :func:`spread_degrees` of ``count`` uniformly random rotations, by simulation (200 draws)."""
     guesses = Pose.random(200, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return float(np.mean([_spread(wxyz) for wxyz in guesses.wxyz.numpy()]))
 
@@ -187,7 +188,7 @@ def frame_errors(
     true_center: Float[np.ndarray, "n 3"],
     true_radius: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "n 2"]:
-    """How far each centre is from the true one, in true radii, and the found radius over the true one."""
+    """Distance of each centre from the true one, in true radii, and the radius found over the true one."""
     return np.stack([np.linalg.norm(center - true_center, axis=1) / true_radius, radius / true_radius], axis=1)
 
 
@@ -203,16 +204,16 @@ def frame_summary(errors: Float[np.ndarray, "n 2"]) -> Summary:
 
 
 def feature_distances(queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"]) -> Float[np.ndarray, "q g"]:
-    """L2, computed exactly: the product form would cancel for near duplicates."""
+    """L2, computed from differences: the product form would cancel for near duplicates."""
     return torch.cdist(queries, gallery, compute_mode="donot_use_mm_for_euclid_dist").double().numpy()
 
 
 def percept_distances(
     queries: Float[Tensor, "q j d"], gallery: Float[Tensor, "g k d"], block: int = 32
 ) -> Float[np.ndarray, "q g"]:
-    """Late interaction: 1 - the mean over a query's percepts of the best cosine among the other object's.
+    """Late interaction: 1 minus the mean, over the query's percepts, of the best cosine with the other object's.
 
-    In blocks of ``block`` objects: block² · j · k cosines stay in cache, which makes it twice as fast.
+    In blocks of ``block`` objects, because block² · j · k cosines stay in cache, which is twice as fast.
     """
     queries, gallery = (nn.functional.normalize(percepts, dim=-1) for percepts in (queries, gallery))
     rows = [
@@ -223,9 +224,9 @@ def percept_distances(
 
 
 def retrieval_ranks(distances: Float[np.ndarray, "n n"]) -> Int[np.ndarray, "n"]:
-    """How many other gallery entries are as near to each query as its own object, entry i for query i.
+    """The rank of entry i for query i: how many other entries are at least as near to the query.
 
-    A tie counts against the query: features that are all alike retrieve nothing.
+    A tie counts against the query, so features that are all equal retrieve nothing.
     """
     own = np.diagonal(distances)[:, None]
     return (distances <= own).sum(axis=1) - 1
@@ -234,9 +235,9 @@ def retrieval_ranks(distances: Float[np.ndarray, "n n"]) -> Int[np.ndarray, "n"]
 def retrieval_hits(
     distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]
 ) -> dict[str, Bool[np.ndarray, "_"]]:
-    """Per query: own instance first (``top1``), among the first ten (``top10``), and class of the nearest, if labelled.
+    """For each query: own instance first (``top1``), or among the first ten (``top10``); for labelled ones ``nn1``.
 
-    ``nn1`` is the paper's 1-NN classification: the gallery holds the query's own instance too.
+    ``nn1`` is the paper's 1-NN classification, with the query's own instance in the gallery.
     """
     ranks = retrieval_ranks(distances)
     labelled = labels >= 0
@@ -245,7 +246,7 @@ def retrieval_hits(
 
 
 def retrieval_summary(distances: Float[np.ndarray, "n n"], labels: Int[np.ndarray, "n"]) -> Summary:
-    """``top1``, ``top10`` and ``nn1`` with intervals; ``nn1`` is None when fewer than two classes are labelled."""
+    """``top1``, ``top10`` and ``nn1`` with intervals; ``nn1`` is None if there are labels of fewer than two classes."""
     hits = retrieval_hits(distances, labels)
     if len(np.unique(labels[labels >= 0])) < 2:
         hits["nn1"] = hits["nn1"][:0]
@@ -253,7 +254,7 @@ def retrieval_summary(distances: Float[np.ndarray, "n n"], labels: Int[np.ndarra
 
 
 def retrieval_chance(labels: Int[np.ndarray, "n"]) -> Summary:
-    """What a random answer gets among these objects."""
+    """The retrieval figures of random answers among these objects."""
     labelled = labels[labels >= 0]
     counts = np.unique(labelled, return_counts=True)[1]
     same_class = float((counts / len(labelled)) @ (counts / len(labels))) if len(counts) > 1 else None
@@ -264,7 +265,7 @@ def retrieval_chance(labels: Int[np.ndarray, "n"]) -> Summary:
 
 
 def _contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> Int[np.ndarray, "a b"]:
-    """How many points have each pair of labels (labels that do not occur have no row)."""
+    """Number of points with each pair of labels; labels that do not occur have no row."""
     rows, columns = np.unique(first, return_inverse=True)[1], np.unique(second, return_inverse=True)[1]
     table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
@@ -272,7 +273,7 @@ def _contingency(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> I
 
 
 def _normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
-    """NMI with the arithmetic mean of the entropies; 1 when both partitions are a single part."""
+    """NMI with the arithmetic mean of the entropies; 1 if both partitions are a single part."""
     joint = table / table.sum()
     rows, columns = joint.sum(axis=1), joint.sum(axis=0)
     entropy = (_entropy(rows) + _entropy(columns)) / 2
@@ -282,7 +283,7 @@ def _normalized_mutual_information(table: Int[np.ndarray, "a b"]) -> float:
 
 
 def adjusted_rand_index(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"]) -> float:
-    """Agreement on which points belong together: 1 if two labelings agree, 0 if no more than by chance."""
+    """Agreement of two labelings on which points belong together: 1 if complete, 0 if no better than chance."""
     table = _contingency(first, second)
 
     def pairs(counts: Int[np.ndarray, "*c"]) -> float:
@@ -294,7 +295,7 @@ def adjusted_rand_index(first: Int[np.ndarray, "n"], second: Int[np.ndarray, "n"
 
 
 def best_match_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
-    """Mean over the true parts of the IoU with their own capsule, matched one to one by the Hungarian method."""
+    """Mean IoU of the true parts with their capsules, matched one to one by the Hungarian method."""
     union = table.sum(axis=1, keepdims=True) + table.sum(axis=0, keepdims=True) - table
     iou = table / union
     rows, columns = linear_sum_assignment(-iou)
@@ -302,7 +303,7 @@ def best_match_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
 
 
 def _merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
-    """The same after each capsule joins the true part it overlaps most: fair when capsules outnumber parts."""
+    """Mean IoU after each capsule joins the true part it overlaps most: fair if there are more capsules than parts."""
     merged = np.zeros((len(table), len(table)), dtype=np.int64)
     np.add.at(merged.T, table.argmax(axis=0), table.T)
     union = merged.sum(axis=1) + merged.sum(axis=0) - np.diagonal(merged)
@@ -310,7 +311,7 @@ def _merged_iou(table: Int[np.ndarray, "parts capsules"]) -> float:
 
 
 def partition_agreement(truth: Int[np.ndarray, "n"], found: Int[np.ndarray, "n"]) -> dict[str, float]:
-    """How well the parts that were found respect the true ones."""
+    """How well the parts found agree with the true ones."""
     table = _contingency(truth, found)
     return {
         "nmi": _normalized_mutual_information(table),

@@ -1,4 +1,4 @@
-"""Pairs of clouds: two samplings of each object, in the poses and with the damage that a protocol asks for."""
+"""Pairs of clouds: two samplings of each object, rotated and corrupted as a protocol prescribes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from geocaps.apps.clouds import normalization
 from geocaps.data import PointDataset
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers, stray_points, visible_from
-from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.training.batches import random_stream
 
@@ -27,25 +26,26 @@ ROTATION = {
     "partial50": "uniform",
     "scan": "uniform",
 }
-"""The protocols, and the law of the rotation between the two clouds of each."""
+"""The protocols, and the distribution of the rotation between the two clouds of each."""
 PROTOCOLS = tuple(ROTATION)
 
 NOISE_STD, SCAN_STD = 0.01, 0.005
 OUTLIER_SHARE = 0.05
 STRAY_HALF_SIDE = 1.0
 KEPT = {"partial": 0.7, "partial50": 0.5, "scan": 0.3}
-"""The share of a cloud that is left at least (a crop leaves exactly this)."""
+"""The smallest share of a cloud that is kept (a crop keeps exactly this much)."""
 _DENSER = ("partial50", "scan")
-"""Here twice the points are drawn for the second cloud, where the data have them, and no more than usual are kept."""
+"""Protocols that draw twice as many points for the second cloud, if the data have them, and then keep the usual number
+at most."""
 _SAMPLING, _FIRST, _SECOND, _AXIS_ANGLE, _CORRUPTION, _MORE, _STRAY = range(1, 8)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two clouds of one object, the true rotation from the first to the second, and where the whole object is.
+    """Two clouds of one object, the true rotation from the first to the second, and the position of the whole object.
 
-    Centre and radius (the centroid, and how far the farthest point lies from it) are those of the second cloud before
-    it was damaged: what is left of it does not tell them.
+    The centre (centroid) and the radius (distance of the farthest point from it) are those of the second cloud before
+    it was corrupted, since they cannot be computed from what is left.
     """
 
     first: Float[Tensor, "n 3"]
@@ -57,10 +57,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of clouds of the objects of a data set, each a function of (seed, object, protocol) alone.
+    """Pairs of clouds for the objects of a data set, each a function of (seed, object, protocol) alone.
 
-    An object's pairs do not depend on which other objects are evaluated. The first cloud is the same in every protocol.
-    Noise and crops are in units of an object centred and scaled into the unit sphere, whatever the units of the data.
+    The pairs of an object do not depend on which other objects are evaluated, and the first cloud is the same in every
+    protocol. Noise and crops are in units of an object centred and scaled into the unit sphere, whatever the units of
+    the data.
     """
 
     dataset: PointDataset
@@ -71,7 +72,7 @@ class Pairs:
         return len(self.dataset)
 
     def first(self, index: int) -> Float[Tensor, "n 3"]:
-        """The first cloud: a sampling, rotated uniformly (the paper's gallery is randomly rotated too)."""
+        """The first cloud: a sampling, rotated uniformly at random, as the paper's gallery is."""
         return _turned(self.pose(index), self._samplings(index)[0])
 
     def pose(self, index: int) -> Pose:
@@ -79,7 +80,7 @@ class Pairs:
         return Pose.random(generator=self._stream(index, _FIRST), dtype=torch.float64)
 
     def pair(self, index: int, protocol: str) -> Pair:
-        """Both clouds under a protocol. Under ``parts``, where only parts are rotated, they are those of ``points``."""
+        """Both clouds under a protocol; for ``parts``, which rotates only part capsules, the same as for ``points``."""
         first_pose = self.pose(index)
         first, clean = self._samplings(index, denser=protocol in _DENSER)
         if ROTATION[protocol] == "axis_angle":
@@ -89,15 +90,15 @@ class Pairs:
         else:
             second_pose = Pose.random(generator=self._stream(index, _SECOND), dtype=torch.float64)
             turn = second_pose @ first_pose.inverse()
-        second = _turned(second_pose, self._damaged(index, protocol, clean)[: self.points])
-        if protocol == "outliers":  # a cube that turned with the object would tell its pose
+        second = _turned(second_pose, self._corrupted(index, protocol, clean)[: self.points])
+        if protocol == "outliers":  # a cube that rotated with the object would give its pose away
             second = stray_points(second, OUTLIER_SHARE, STRAY_HALF_SIDE, self._stream(index, _STRAY))[0]
         center = clean.mean(dim=0)
         radius = float((clean - center).norm(dim=1).max())
         return Pair(_turned(first_pose, first), second, turn, second_pose.apply(center[None])[0], radius)
 
     def more(self, index: int, count: int) -> list[tuple[Float[Tensor, "n 3"], Pose]]:
-        """Further samplings, each rotated uniformly, with its rotation ``T_cloud_object``."""
+        """Further samplings, each rotated uniformly at random, with their rotations ``T_cloud_object``."""
         stream = self._stream(index, _MORE)
         drawn = self.dataset.samplings(index, self.points, count, stream)
         samplings = self._scaled(index, drawn, drawn)
@@ -105,9 +106,9 @@ class Pairs:
         return [(_turned(poses[k], samplings[k]), poses[k]) for k in range(count)]
 
     def _samplings(self, index: int, denser: bool = False) -> tuple[Float64[Tensor, "n 3"], Float64[Tensor, "m 3"]]:
-        """Two samplings; the second is joined by a third one (``denser``) if the data have points that are in neither.
+        """Two samplings. With ``denser`` a third is added to the second, if the data have points that are in neither.
 
-        If a set stores too few points, asking for three samplings gives others, or repeats points.
+        If too few points are stored, asking for three samplings would change the first two, or repeat points.
         """
         two = chosen = self._drawn(index, 2)
         if denser:
@@ -124,11 +125,11 @@ class Pairs:
     def _scaled(
         self, index: int, framing: Float[Tensor, "l n 3"], samplings: Float[Tensor, "k n 3"]
     ) -> Float64[Tensor, "k n 3"]:
-        """In the one frame that puts ``framing`` into the unit sphere, so that samplings differ by a rotation only."""
+        """Samplings in the frame that puts ``framing`` into the unit sphere, so that they differ only by a rotation."""
         own = normalization(framing.flatten(0, 1).numpy(), self.dataset.object_ids[index])
         return (samplings.double() - torch.tensor(own.translation)) / float(own.scale)
 
-    def _damaged(self, index: int, protocol: str, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, "m 3"]:
+    def _corrupted(self, index: int, protocol: str, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, "m 3"]:
         stream = self._stream(index, _CORRUPTION)
         if protocol == "noisy":
             return outliers(gaussian_noise(points, NOISE_STD, stream), OUTLIER_SHARE, stream)[0]
@@ -142,11 +143,6 @@ class Pairs:
 
     def _stream(self, index: int, purpose: int) -> torch.Generator:
         return random_stream(self.seed, zlib.crc32(self.dataset.object_ids[index].encode()), purpose)
-
-
-def evenly_chosen(count: int, available: int) -> list[int]:
-    """At most ``count`` indices, evenly spread."""
-    return evenly(min(count, available), available).tolist()
 
 
 def _turned(pose: Pose, points: Float64[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:

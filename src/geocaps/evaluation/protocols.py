@@ -53,16 +53,16 @@ PAPER_CLASSES = ("bed", "chair", "monitor", "sofa", "toilet")
 """The likely-asymmetric classes of the paper (section 4.1)."""
 MODEL, SINGLE_FEATURE, BOTH = "geocaps", "capsules, single feature", "capsules, parts and feature"
 OTHER_PARTS, HALF_OF_THE_PARTS = "parts of another object", "half of the parts removed"
-"""Rows of one model: retrieval by part percepts where it has them, by the object's feature, and by both; and what is
-left when its second layer gets other parts than the object's."""
+"""Rows of one model: retrieval by part percepts (if it has them), by the object's feature, and by both; and the
+ablations, in which its second layer gets other parts than those of the object."""
 
 
-# ── what is averaged over, and what is kept of a measurement ──────────────────────────────────────────────────────────
+# ── the objects averaged over, and the values measured ────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The objects over which alignment is averaged, and what a reader has to know about the data."""
+    """The objects over which alignment is averaged, and notes on the data for the reader."""
 
     aligned: Bool[np.ndarray, "n"]
     classes: tuple[str, ...]
@@ -70,22 +70,22 @@ class Scope:
 
 
 def alignment_scope(dataset: PointDataset) -> Scope:
-    """The likely-asymmetric classes that the set has; all objects when it has none of them."""
+    """The likely-asymmetric classes in the set, or all objects if it has none of these classes."""
     if len(dataset) == 0:
-        raise DatasetError(f"{dataset.name}: nothing to evaluate, no object is left: choose other classes or a split")
+        raise DatasetError(f"{dataset.name}: no objects to evaluate: choose other classes or another split")
     known = tuple(sorted(ASYMMETRIC)) if dataset.name == "shapes" else PAPER_CLASSES
     present = tuple(dataset.class_names[code] for code in np.unique(dataset.labels[dataset.labels >= 0]))
     classes = tuple(name for name in known if name in present)
     notes = _notes(dataset, present)
     if not classes:
         notes.append(
-            f"none of the set's classes is known to be asymmetric: alignment is averaged over all {len(dataset)} "
-            "objects, and a symmetric one counts as wrong when it is turned into a pose in which it looks the same"
+            f"no class is known to be asymmetric: alignment is averaged over all {len(dataset)} objects, and a "
+            "symmetric object counts as wrong even in a pose in which it looks the same"
         )
         return Scope(np.ones(len(dataset), dtype=bool), (), tuple(notes))
     missing = [name for name in known if name not in present]
     if missing:
-        notes.append(f"asymmetric classes of which there is no object here: {', '.join(missing)}")
+        notes.append(f"asymmetric classes without objects here: {', '.join(missing)}")
     codes = [dataset.class_names.index(name) for name in classes]
     return Scope(np.isin(dataset.labels, codes), classes, tuple(notes))
 
@@ -94,37 +94,37 @@ def _notes(dataset: PointDataset, present: tuple[str, ...]) -> list[str]:
     notes, count = [], len(dataset)
     labelled = int((dataset.labels >= 0).sum())
     if labelled == 0:
-        notes.append("the set has no labels: there is no 1-NN class")
+        notes.append("the set has no labels, so there is no 1-NN class")
     elif labelled < count:
-        notes.append(f"1-NN class is over the {labelled} labelled objects of {count}")
+        notes.append(f"1-NN class is over the {labelled} of {count} objects that have a label")
     if len(present) == 1:
-        notes.append(f"all labelled objects are {present[0]!r}: there is no 1-NN class")
+        notes.append(f"all labelled objects are {present[0]!r}, so there is no 1-NN class")
     if count == 1:
-        notes.append("the set has one object: its retrieval is right by necessity, and a mean has no interval")
+        notes.append("the set has one object: retrieval is trivially right, and means have no interval")
     elif count <= 10:
-        notes.append(f"the set has {count} objects: top-10 is right by necessity")
+        notes.append(f"the set has {count} objects: top-10 is trivially right")
     return notes
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One method under one protocol: a value for each object, from which every table and figure is made."""
+    """One method under one protocol: a value for each object, from which all tables and figures are made."""
 
     errors: Float[np.ndarray, "n"] | None
     """Rotation errors, angle/π; None for a method that only retrieves."""
     distances: Float[np.ndarray, "n n"] | None
-    """From each second cloud (row) to each first one; None for a method that only aligns."""
+    """From each second cloud (row) to each first one (column); None for a method that only aligns."""
     pair_milliseconds: float | None
     query_milliseconds: float | None
     confidence: Float[np.ndarray, "n 2"] | None = None
-    """Of the answers for the first and the second cloud; None for a method that states none."""
+    """Of the answers for the first and the second cloud; None for a method without a confidence."""
     frames: Float[np.ndarray, "n 2"] | None = None
-    """Error of the whole object's centre and ratio of its radius; None for a method that finds neither."""
+    """Error of the whole object's centre, and its radius over the true one; None for a method that finds neither."""
     left: Pose | None = None
-    """What is left of each rotation ``[n]``, in the canonical frame of the first cloud; None for a baseline."""
+    """The residual of each rotation ``[n]``, in the canonical frame of the first cloud; None for a baseline."""
 
     def summary(self, dataset: PointDataset, scope: Scope) -> Summary:
-        """The figures of a table's row."""
+        """The figures in one row of a table."""
         found: Summary = {}
         if self.errors is not None:
             errors = self.errors[scope.aligned]
@@ -142,7 +142,7 @@ class Measured:
 
 
 def chance(protocol: str, dataset: PointDataset, trials: int) -> Summary:
-    """The floors to print beside a protocol's figures."""
+    """The chance floors of a protocol's figures."""
     return alignment_chance(ROTATION[protocol], trials) | retrieval_chance(dataset.labels)
 
 
@@ -151,7 +151,7 @@ def chance(protocol: str, dataset: PointDataset, trials: int) -> Summary:
 
 @dataclass(frozen=True)
 class Views:
-    """The pairs of all objects under a protocol, and a model's encodings of both of their clouds.
+    """The pairs of all objects under a protocol, with a model's encodings of both clouds.
 
     Each cloud is encoded once, for everything that is measured on it. Under ``parts`` there is no second cloud.
     """
@@ -164,7 +164,7 @@ class Views:
 
 
 def views_of(model: Model, pairs: Pairs, first: Encoded, protocol: str) -> Views:
-    """The views of a protocol, given the encodings of the first clouds: those are the same in every protocol."""
+    """The views of a protocol, given the encodings of the first clouds, which all protocols share."""
     made = tuple(pairs.pair(index, protocol) for index in range(len(pairs)))
     second = None if protocol == "parts" else encode_all(model, [pair.second for pair in made])
     return Views(protocol, pairs.seed, made, first, second)
@@ -174,29 +174,29 @@ Distances = Callable[[Answers, Answers], Float[np.ndarray, "n n"]]
 
 
 def _distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
-    """By late interaction of part percepts where both have them, else by the object's feature."""
+    """Late interaction of part percepts if both have them, else distance between the objects' features."""
     if queries.percept is None or gallery.percept is None:
         return feature_distances(queries.feature, gallery.feature)
     return percept_distances(queries.percept, gallery.percept)
 
 
 def _joint_distances(queries: Answers, gallery: Answers) -> Float[np.ndarray, "n n"]:
-    """By late interaction and, with the share that search gives it, the cosine of the features."""
+    """Late interaction, plus the cosine distance of the features with the weight that search gives it."""
     likeness = normalize(queries.feature, dim=-1) @ normalize(gallery.feature, dim=-1).mT
     return _distances(queries, gallery) + FEATURE_SHARE * (1 - likeness.double().numpy())
 
 
 def measure(model: Model, pairs: Pairs, first: Encoded, protocol: str, trials: int = 1) -> Measured:
-    """A model under one protocol, given its encodings of the first clouds: the row of :func:`measure_rows`."""
+    """A model under one protocol, given its encodings of the first clouds: the main row of :func:`measure_rows`."""
     return measure_rows(model, views_of(model, pairs, first, protocol), trials)[MODEL]
 
 
 def measure_rows(model: Model, views: Views, trials: int = 1, ablate_parts: bool = False) -> dict[str, Measured]:
-    """A model under one protocol, in the rows that it has; ``ablate_parts`` adds those with other parts.
+    """All rows of a model under one protocol; ``ablate_parts`` adds those with other parts.
 
-    With ``trials > 1`` the rotation is that of the candidate for the second cloud with the least Chamfer distance after
-    alignment (the paper's best of ten); the first cloud keeps its one pose. Features are never chosen: retrieval is the
-    same as in one trial.
+    With ``trials > 1`` the rotation is that of the candidate for the second cloud with the smallest Chamfer distance
+    after alignment (the paper's best of ten); the first cloud keeps its single pose. Features are never selected, so
+    retrieval is the same as in one trial.
     """
     made, first, second = views.pairs, views.first, views.second
     turns = stack([pair.turn for pair in made])
@@ -249,7 +249,7 @@ def _frames(found: Answers, second: Encoded, pairs: Sequence[Pair]) -> Float[np.
 def _of_turned_parts(
     model: Model, first: Encoded, pairs: Sequence[Pair], trials: int, stream: Callable[[], torch.Generator]
 ) -> Answers:
-    """The answers for the first clouds' part capsules, rotated (only the rotation of the poses is meant)."""
+    """The answers for the first clouds' part capsules, rotated; only the rotations of these poses are meaningful."""
     found, rest = [], iter(pairs)
     one, several = stream(), stream()
     for seen in first.batches:
@@ -268,7 +268,7 @@ def _of_turned_parts(
 def _of_clouds(
     model: Model, first: Encoded, second: Encoded, pairs: Sequence[Pair], trials: int, generator: torch.Generator
 ) -> Answers:
-    """The answers for the second clouds, encoded."""
+    """The answers for the second clouds."""
     poses, rest = [], iter(pairs)
     for seen, other in zip(first.batches, second.batches, strict=True):
         parse = candidates(model, other, trials, generator)
@@ -280,10 +280,10 @@ def _of_clouds(
 
 
 def _of_other_parts(model: Model, second: Encoded, generator: torch.Generator) -> dict[str, Answers]:
-    """The answers for the second clouds when the second layer gets other parts than theirs.
+    """The answers for the second clouds when the second layer is given other parts than theirs.
 
-    Another object's parts are those of the next one in a random circle: what comes from parts is then at chance. Half
-    of the object's own parts: the others have no share of the points, and no percept.
+    The parts of another object are those of the next one in a random cycle; whatever depends on the parts is then at
+    chance. With half of its own parts, the removed ones have no share of the points and no percept.
     """
     own = [batch.parse for batch in second.batches]
     parts = Parts(
@@ -304,7 +304,7 @@ def _of_other_parts(model: Model, second: Encoded, generator: torch.Generator) -
             found.append(Answers.of(parse, user_pose(parse.object.pose, seen.normalization)))
         return concatenate(found)
 
-    if isinstance(model.network.object, PaperObject):  # it does not weigh parts: one is removed by leaving it out
+    if isinstance(model.network.object, PaperObject):  # it does not weight parts, so they are left out
         half = answers(parts[torch.arange(objects)[:, None], kept])
     else:
         half = answers(Parts(parts.capsules, parts.share * torch.zeros_like(parts.share).scatter(1, kept, 1.0)))

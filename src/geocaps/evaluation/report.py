@@ -1,4 +1,4 @@
-"""Results of an evaluation as text and files: Markdown tables, JSON, and one HTML page with everything in it."""
+"""Reports of an evaluation: Markdown tables, JSON, and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geocaps.atomic import written_whole
-from geocaps.errors import InvalidInputError, UsageError
+from geocaps.atomic import make_folder
 from geocaps.evaluation.baselines import BASELINES
 from geocaps.evaluation.figures import FIGURES
 from geocaps.evaluation.metrics import RIGHT_DEGREES, SURE
 from geocaps.evaluation.protocols import MODEL
 from geocaps.evaluation.run import Evaluation
+from geocaps.io.save import write_whole
 
 _NOTHING = "–"
 _COLUMNS = {
@@ -50,14 +50,14 @@ figure { margin: 2rem 0; } img { max-width: 100%; } figcaption { color: #555; }
 
 @dataclass(frozen=True)
 class Table:
-    """Plain text in rows and columns; the first column is words, the others figures."""
+    """Plain text in rows and columns; the first column is text, the others are figures."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self) -> str:
-        """As Markdown, padded so that it also reads well in a terminal."""
+        """Markdown, padded so that it is also readable in a terminal."""
         lines = [self.header, *self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(len(self.header))]
 
@@ -81,7 +81,7 @@ class Table:
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
-    """One table for each protocol, with baselines and chance; one of what a single cloud tells."""
+    """One table for each protocol, with baselines and chance; one for the figures of single clouds."""
     result = evaluation.to_dict()
     found = [_protocol_table(name, evaluation, result) for name in evaluation.protocols]
     stated = {name: row for name, row in result["protocols"].items() if "reliability" in row}
@@ -93,7 +93,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def markdown(evaluation: Evaluation) -> str:
-    """All tables, what was measured, and the notes."""
+    """A heading, all tables, and the notes."""
     lines = [_heading(evaluation), ""]
     for table in tables(evaluation):
         lines += [table.markdown(), ""]
@@ -111,13 +111,13 @@ def page(evaluation: Evaluation, images: Mapping[str, bytes]) -> str:
 
 
 def html_page(title: str, body: Sequence[str]) -> str:
-    """A page of these pieces of HTML; it loads nothing from anywhere."""
+    """A page with this HTML as its body; it loads nothing."""
     head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body>\n" + "\n".join(body) + "\n</body></html>\n"
 
 
 def inline_image(name: str, png: bytes, caption: str) -> str:
-    """A figure whose image is inside the page."""
+    """A figure with its image embedded in the page."""
     text, data = html.escape(caption), base64.b64encode(png).decode()
     return (
         f'<figure id="{html.escape(name)}"><img alt="{text}" src="data:image/png;base64,{data}">'
@@ -128,24 +128,24 @@ def inline_image(name: str, png: bytes, caption: str) -> str:
 def _heading(evaluation: Evaluation) -> str:
     settings, dataset = evaluation.settings, evaluation.dataset
     return (
-        f"weights {settings.weights}, data {dataset.name} ({len(dataset)} objects), {settings.points} points a cloud, "
-        f"seed {settings.seed}, {settings.selection}"
+        f"weights {settings.weights}, data {dataset.name} ({len(dataset)} objects), "
+        f"{settings.points} points per cloud, seed {settings.seed}, {settings.selection}"
     )
 
 
 def _key(evaluation: Evaluation) -> list[str]:
-    """What the words in the tables mean, and notes on this data set."""
+    """Explanations of the tables, and notes on this data set."""
     aligned = int(evaluation.scope.aligned.sum())
     classes = ", ".join(evaluation.scope.classes) or "all objects"
     lines = [
-        "RAE: rotation error, angle/π in [0, 1]; the share within some degrees and the median are of the same errors",
+        "RAE: rotation error, angle/π in [0, 1]; the median and the shares within some degrees are of the same errors",
         f"alignment over {aligned} objects ({classes}); retrieval over all {len(evaluation.dataset)}",
     ]
     lines += [f"{name}: {BASELINES[name].what}" for name in evaluation.baselines]
     if evaluation.completion:
         lines.append(
-            "mirror image: at the plane through the cloud's centroid, orthogonal to one of its principal axes, whose "
-            "image lies nearest to the cloud"
+            "mirror image: in the plane through the cloud's centroid, orthogonal to one of its principal axes, for "
+            "which the image is nearest to the cloud"
         )
     return lines + evaluation.notes
 
@@ -180,7 +180,7 @@ def _cell(column: str, figures: Mapping[str, Any]) -> str:
 
 
 def _trust_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
-    """How far a stated confidence can be trusted, and how well the whole object's centre and size are found."""
+    """Calibration of the confidence, and errors of the whole object's centre and size."""
     right = f"of these within {RIGHT_DEGREES}°"
     shares = {
         "sure": (f"clouds: confidence ≥ {SURE}", "answers"),
@@ -210,7 +210,7 @@ def _trust_table(protocols: Mapping[str, Any], result: Mapping[str, Any]) -> Tab
 
 
 def _completion_table(result: Mapping[str, Any]) -> Table:
-    """How near the whole object a partial cloud is brought."""
+    """How close the completion of a partial cloud comes to the whole object."""
     methods = {
         "chamfer_completed": f"{MODEL} [95 %]",
         "chamfer_as_given": "cloud as it is [95 %]",
@@ -263,23 +263,10 @@ def _one_cloud_table(result: Mapping[str, Any]) -> Table:
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_folder(folder: Path) -> None:
-    """Made before the work, so that hours of it do not end without a place to write to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}; choose another one") from error
-
-
 def write_file(folder: Path, name: str, content: bytes) -> Path:
-    """Written beside first, then moved into place: an old result stays whole until the new one is."""
-    path = folder / name
-    try:
-        with written_whole(path) as beside:
-            beside.write_bytes(content)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
-    return path
+    """A result in its folder; an old one stays until the new one is complete."""
+    write_whole(folder / name, content)
+    return folder / name
 
 
 def write_json(folder: Path, name: str, result: Mapping[str, Any]) -> Path:

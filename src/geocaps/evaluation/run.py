@@ -1,4 +1,4 @@
-"""The whole evaluation of one model on one data set, as one value that tables, figures and JSON are made of."""
+"""Evaluation of one model on one data set, as one value from which tables, figures and JSON are made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from geocaps.evaluation.metrics import (
     partition_agreement,
     spread_degrees,
 )
-from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs, evenly_chosen
+from geocaps.evaluation.pairs import KEPT, PROTOCOLS, Pairs
 from geocaps.evaluation.protocols import (
     BOTH,
     MODEL,
@@ -42,6 +42,7 @@ from geocaps.evaluation.protocols import (
     measure_rows,
     views_of,
 )
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import stack
 from geocaps.model.checkpoint import SHIPPED
 from geocaps.model.losses import chamfer
@@ -49,14 +50,14 @@ from geocaps.training.batches import random_stream
 
 STABILITY_CLOUDS = 10
 MOST_OBJECTS = 100
-"""Stability and parts are measured on so many objects at most, spread evenly: ten encodings each add up."""
+"""Stability and parts are measured on at most this many objects, evenly spread, because each needs ten encodings."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, and how. ``weights`` is only a name for the tables."""
+    """Settings of an evaluation. ``weights`` is only a name for the tables."""
 
     weights: str = SHIPPED
     protocols: tuple[str, ...] = PROTOCOLS
@@ -65,17 +66,17 @@ class Settings:
     trials: int = 1
     seed: int = 0
     ablate_parts: bool = False
-    """Rows with another object's parts, and with half of the parts."""
+    """Adds rows with another object's parts, and with half of the parts."""
 
     @property
     def selection(self) -> str:
-        """How the rotation is chosen; part of every label, so that a best of n is never taken for a single answer."""
+        """How the rotation is chosen; part of all labels, so that a best of n is never mistaken for a single answer."""
         return "one trial" if self.trials == 1 else f"best of {self.trials} by Chamfer"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything measured."""
+    """All that was measured."""
 
     settings: Settings
     model: Model
@@ -84,10 +85,10 @@ class Evaluation:
     scope: Scope
     protocols: dict[str, Measured]
     variants: dict[str, dict[str, Measured]]
-    """Further rows of the model, by name and protocol: retrieval by the single feature, other parts."""
+    """Further rows of the model, by name and protocol: other kinds of retrieval, and the ablations."""
     baselines: dict[str, dict[str, Measured]]
     completion: dict[str, Summary]
-    """By protocol, of those that leave only a part of the object."""
+    """By protocol, for those that keep only a part of the object."""
     reconstruction: Summary
     stability: Summary
     consistency: Summary
@@ -132,22 +133,22 @@ class Evaluation:
     def notes(self) -> list[str]:
         notes = list(self.scope.notes)
         if self.parts is None:
-            notes.append("the set has no part labels: parts are not compared")
+            notes.append("the set has no part labels, so parts are not compared")
         if self.consistency["degrees"] is None:
-            notes.append("no asymmetric class has two objects: there is no consistency")
+            notes.append("no asymmetric class has two objects, so there is no consistency")
         if self.settings.baselines and "parts" in self.settings.protocols:
             notes.append(
-                "under the protocol parts only part poses turn, so the baselines, which see points, have no row"
+                "the protocol parts rotates only the poses of parts, so the baselines, which need points, have no row"
             )
         if SINGLE_FEATURE in self.variants:
             notes.append(
-                f"{MODEL} retrieves by part percepts (late interaction), {SINGLE_FEATURE} by the one vector, {BOTH} as "
-                "search finds its candidates"
+                f"{MODEL} retrieves by part percepts (late interaction), {SINGLE_FEATURE} by one vector, {BOTH} as "
+                "search ranks its candidates"
             )
         if self.settings.trials > 1:
             notes.append(
                 f"rotation errors of the model are the best of {self.settings.trials} candidates by Chamfer distance "
-                "after alignment (fewer where the model has fewer starts); retrieval and baselines are not chosen"
+                "after alignment (fewer if the model has fewer starts); retrieval and baselines have a single trial"
             )
         return notes
 
@@ -157,7 +158,7 @@ def described(dataset: PointDataset) -> dict[str, Any]:
 
 
 def evaluate(model: Model, dataset: PointDataset, settings: Settings, say: Say = lambda _: None) -> Evaluation:
-    """Measures a model (and baselines, on the same pairs) on a data set. The same settings give the same figures."""
+    """Measures a model, and baselines on the same pairs, on a data set. The same settings give the same figures."""
     _check(model, settings)
     started = time.perf_counter()
     scope = alignment_scope(dataset)
@@ -223,7 +224,7 @@ def _check(model: Model, settings: Settings) -> None:
         )
 
 
-# ── what one cloud at a time tells ────────────────────────────────────────────────────────────────────────────────────
+# ── figures of one cloud at a time ────────────────────────────────────────────────────────────────────────────────────
 
 
 def reconstruction(model: Model, first: Encoded) -> Summary:
@@ -238,10 +239,10 @@ def reconstruction(model: Model, first: Encoded) -> Summary:
 
 
 def completion(model: Model, views: Views) -> Summary:
-    """Squared Chamfer distance, in the unit sphere, from the whole object to what its second cloud is completed to.
+    """Squared Chamfer distance, in the unit sphere, between the whole object and the completion of its second cloud.
 
-    Beside it the cloud as it is, and joined with its mirror image. The whole object is the first cloud, turned: points
-    that the second was not cut from, so that nothing is right because it repeats them.
+    For comparison: the cloud as it is, and joined with its mirror image. The whole object is the first cloud, rotated:
+    the second cloud was not cut from these points, so no method gains by repeating them.
     """
     assert views.second is not None
     columns: dict[str, list[float]] = {"chamfer_completed": [], "chamfer_as_given": [], "chamfer_mirrored": []}
@@ -255,9 +256,9 @@ def completion(model: Model, views: Views) -> Summary:
 
 
 def _stability(model: Model, pairs: Pairs, aligned: Bool[np.ndarray, "n"]) -> Summary:
-    """RMS angle (degrees) of an object's canonical rotation over ten rotated resamplings of it, per object."""
+    """RMS angle (degrees) of the canonical rotation to its mean, over ten rotated resamplings of each object."""
     places = np.flatnonzero(aligned)
-    chosen = [int(places[at]) for at in evenly_chosen(MOST_OBJECTS, len(places))]
+    chosen = places[at_most(MOST_OBJECTS, len(places))].tolist()
     clouds, poses = zip(*chain.from_iterable(pairs.more(index, STABILITY_CLOUDS) for index in chosen), strict=True)
     own = stack(poses).inverse() @ encode_all(model, clouds).pose
     spreads = [spread_degrees(own[at : at + STABILITY_CLOUDS]) for at in range(0, len(clouds), STABILITY_CLOUDS)]
@@ -266,7 +267,7 @@ def _stability(model: Model, pairs: Pairs, aligned: Bool[np.ndarray, "n"]) -> Su
 
 
 def _consistency(pairs: Pairs, first: Encoded, aligned: Bool[np.ndarray, "n"]) -> Summary:
-    """How alike the canonical rotations of a class are (degrees), per class and as a mean over classes.
+    """How similar the canonical rotations within a class are, in degrees: for each class, and as a mean over classes.
 
     ``degrees`` is the RMS angle to their mean, ``mean_angle`` the mean angle between two objects.
     """
@@ -293,13 +294,13 @@ def _consistency(pairs: Pairs, first: Encoded, aligned: Bool[np.ndarray, "n"]) -
 
 
 def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: Views | None) -> Summary:
-    """Whether two samplings of an object are cut alike: the adjusted Rand index between their labelings.
+    """Whether two samplings of an object are segmented alike: the adjusted Rand index between their labelings.
 
-    Each point of the second cloud is compared with the nearest one of the first. ``canonical_labels`` are compared
-    number by number as well: ``canonical_same``. Stray points, which have no part, are left out. Second clouds are
-    encoded here only if they were not under the protocol ``resampled``.
+    Each point of the second cloud is compared with the nearest point of the first. For ``canonical_labels``,
+    ``canonical_same`` is also the share of equal numbers. Stray points, which have no part, are left out. Second clouds
+    are encoded here only if the protocol ``resampled`` was not measured.
     """
-    chosen = evenly_chosen(MOST_OBJECTS, len(pairs))
+    chosen = at_most(MOST_OBJECTS, len(pairs)).tolist()
     if resampled is not None and resampled.second is not None:
         made, others = [resampled.pairs[index] for index in chosen], [resampled.second.encodings[i] for i in chosen]
     else:
@@ -318,8 +319,8 @@ def _label_agreement(model: Model, pairs: Pairs, first: Encoded, resampled: View
 
 
 def _part_labels(model: Model, dataset: PointDataset, seed: int) -> Summary | None:
-    """How part capsules respect true parts, and what the same labels in random order get; None without true parts."""
-    places = evenly_chosen(MOST_OBJECTS, len(dataset))
+    """Agreement of part capsules with true parts, and that of shuffled labels; None without true parts."""
+    places = at_most(MOST_OBJECTS, len(dataset)).tolist()
     truths = {index: own for index in places if (own := dataset.part_labels(index)) is not None}
     if not truths:
         return None

@@ -1,10 +1,10 @@
-"""Table 1 of the paper: settings A–E, trained alike for a given time or number of steps, and what their poses are.
+"""Table 1 of the paper: settings A–E, all trained for the same time or number of steps, and evaluated.
 
-The paper trains a 1024-wide second layer for half a day on a GPU. By default the settings' own choices (views, noise,
-voting steps, random start, quaternion poses) are applied to a small layer and a short schedule, both of
-:func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is given, shared and kept fixed, as in the
-paper. Beside the paper's figures there is a diagnosis: a mean angle does not tell a constant vote from axes that are
-found with a random sign.
+The paper trains a 1024-wide second layer for half a day on a GPU. By default the choices that define the settings
+(views, noise, voting steps, random start, quaternion poses) are applied to a small layer with a short schedule, both
+from :func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is given, shared and kept fixed, as in
+the paper. The paper's figures are accompanied by a diagnosis, because a mean angle cannot distinguish a constant vote
+from axes that are found with random signs.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ PAPER: dict[str, dict[str, float]] = {
     "D": {"rae_mean": 0.106, "top1": 0.701, "top10": 0.857, "nn1": 0.803},
     "E": {"rae_mean": 0.023, "top1": 0.943, "top10": 0.959, "nn1": 0.960},
 }
-"""The figures that the paper states under ``parts`` (ShapeNet Core55 to ModelNet40)."""
+"""The paper's figures under ``parts`` (trained on ShapeNet Core55, evaluated on ModelNet40)."""
 PAPER_POINTS = {"E": {"rae_mean": 0.42, "best_of_ten": 0.16, "top1": 0.078, "top10": 0.179, "nn1": 0.44}}
-"""Under ``points`` it states those of its best model alone."""
+"""Under ``points`` the paper has figures for its best model only."""
 PROTOCOLS = ("parts", "points")
 TRIALS = 10
 
 OBJECTIVES = {"paper": PaperWeights(part=1.0, chamfer=0.01), "chamfer": PaperWeights(part=0.0, chamfer=10.0)}
-"""What the settings are trained on: equation 4 with the paper's λ, or our departure, the Chamfer distance alone."""
+"""Training objectives: equation 4 with the paper's λ or, our departure, the Chamfer distance alone."""
 
 
 # ── training ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_sizes: bool) -> TrainConfig:
-    """The training of a setting: all that is chosen for it is here, but what it is trained on and for how long.
+    """The training configuration of a setting, all but its data and duration.
 
-    At the paper's sizes it is the paper's own. Otherwise the layer is an eighth as wide, and the schedule is one that a
-    day on one core can hold: the paper's rate until the votes have spread (at a higher one Q mostly collapses to a
-    constant), then a higher one that decays. The noise of D and E grows while that rate is high. Each decomposition is
-    seen in 32 steps, from new viewpoints in each; reconstructions are compared with 256 points, parts decoded to 9.
+    With ``paper_sizes`` it is the paper's. Otherwise the layer is an eighth as wide, and the schedule fits into a day
+    on one core: the paper's rate until the votes have spread (at a higher one Q mostly collapses to a constant), then a
+    higher one that decays. The noise of D and E grows while that rate is high. Each decomposition is used in 32 steps,
+    from new viewpoints in each; reconstructions are compared with 256 points, and parts decoded to 9.
     """
     paper = preset(letter)
     weights = OBJECTIVES[objective]
@@ -129,11 +129,11 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: its model, its figures, and how long it was really trained."""
+    """One setting: its model, its figures, and how long it was trained."""
 
     model: Model
     figures: dict[str, Summary]
-    """By protocol: one trial, and with ``_of_ten`` behind a name the best of ten."""
+    """By protocol: of one trial and, with ``_of_ten`` appended to the name, of the best of ten."""
     spread: float
     curve: list[dict[str, Any]]
     steps: int
@@ -158,8 +158,8 @@ def table1(
 ) -> dict[str, Row]:
     """Trains each setting for ``budget`` seconds in ``out/LETTER`` on the first layer of ``weights``, then measures it.
 
-    With ``steps`` each setting takes so many steps instead, as long as they may last. A finished run is read as it is,
-    an unfinished one is continued; figures of a run that was measured on the same views are read, too.
+    With ``steps`` each setting takes that many steps instead, however long they take. A finished run is not trained
+    again, an unfinished one is resumed, and a run that was evaluated on the same views keeps its figures.
     """
     first_layer = load_named(weights).config.parts
     shared = SharedViews(dataset, points, seed)
@@ -190,11 +190,11 @@ def table1(
 
 
 def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
-    """Runs a training to its end; the state it ended in. One that has ended takes no step, but must be this one."""
+    """Trains to the end, and returns the final state. A finished run of the same configuration is not trained again."""
     state = _state(Path(config.out))
     if state is not None and 0 < state.steps == state.step:
         resumed(config, open_data(config)[0].fingerprint)
-        say(f"{config.out}: a finished run of {state.step} steps, read as it is")
+        say(f"{config.out}: finished before, after {state.step} steps")
         return state
     say(f"{config.out}: training")
     train(config, resume=state is not None)
@@ -204,7 +204,7 @@ def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
 
 
 def _state(out: Path) -> RunState | None:
-    """Where the run in a folder stands, None if there is none."""
+    """The state of the run in a folder; None if there is no run."""
     try:
         saved = load_training_state(out / "last")
     except CheckpointError:
@@ -218,7 +218,7 @@ CURVE = ("spread", "rotation_parts", "within_15", "within_15_modulo_signs", "top
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
-    """What a run's held-out objects said at each validation."""
+    """The validation figures of a run, on its held-out objects."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return [{name: one[name] for name in ("step", *CURVE)} for one in records if one["kind"] == "validation"]
 
@@ -227,7 +227,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 
 
 class SharedViews:
-    """The views that all settings are measured on, taken apart once by the first layer that they share."""
+    """The views on which all settings are evaluated, decomposed once by their common first layer."""
 
     def __init__(self, dataset: PointDataset, points: int, seed: int) -> None:
         self.dataset, self.points, self.seed = dataset, points, seed
@@ -240,16 +240,16 @@ class SharedViews:
 
     @property
     def aligned(self) -> list[int]:
-        """The objects that rotations are averaged over."""
+        """The objects over which rotation errors are averaged."""
         return np.flatnonzero(self.scope.aligned).tolist()
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What the figures depend on, beside the model."""
+        """What the figures depend on, apart from the model."""
         return {"data": self.dataset.fingerprint, "points": self.points, "seed": self.seed, "trials": TRIALS}
 
     def seen(self, model: Model) -> dict[str, Views]:
-        """By a setting's model; all of them have the same first layer, so parts are found by the first that asks."""
+        """The views as seen by a setting's model. All have the same first layer, so parts are computed only once."""
         pairs = tuple(self.pairs.pair(index, "points") for index in range(len(self.pairs)))
         if self._encoded is None:
             self._encoded = (
@@ -274,16 +274,16 @@ def figures_of(
 ) -> dict[str, Any]:
     """A model's ``figures`` by protocol and the ``spread`` of its votes.
 
-    Read, where the model of this training was measured on these views before.
+    They are read from the folder if the same training was evaluated on the same views before.
     """
     path = folder / "figures.json"
     made_with = json.loads(json.dumps(shared.made_with | trained))
     if path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_with"] == made_with:
-            say(f"{path}: measured before, read as it is")
+            say(f"{path}: evaluated before")
             return kept
-    say(f"{folder}: measuring")
+    say(f"{folder}: evaluating")
     views = shared.seen(model)
     figures = {name: _measured(model, one, shared) for name, one in views.items()}
     found = {
@@ -296,7 +296,7 @@ def figures_of(
 
 
 def _measured(model: Model, views: Views, shared: SharedViews) -> Summary:
-    """One trial of all objects; the best of ten of those that are aligned, as it chooses among poses alone."""
+    """One trial for all objects; the best of ten for the aligned ones only, as it concerns nothing but rotations."""
     scope, chosen = shared.scope, shared.aligned
     whole = measure_rows(model, views)[OWN_ROW]
     assert whole.left is not None
@@ -343,7 +343,7 @@ _DIAGNOSIS = {
 
 
 def paper_table(rows: dict[str, Row], dataset: PointDataset) -> str:
-    """For each protocol the paper's figures beside ours, and the diagnosis of ours."""
+    """The paper's figures beside ours for each protocol, with the diagnosis of ours."""
     return "\n\n".join(_table(protocol, rows, dataset).markdown() for protocol in PROTOCOLS)
 
 

@@ -1,4 +1,4 @@
-"""How well an object was tracked: errors modulo its symmetry, lost sequences, frames to recover, jitter."""
+"""Tracking errors: modulo the symmetries of the object, with lost sequences, frames to recover and jitter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from geocaps.data.sequences import Sequence
 from geocaps.geometry.similarity import Similarity
 
 RIGHT_ANGLE, RIGHT_SHIFT = 10.0, 0.05
-"""A frame is right within so many degrees and this share of the object's size (its diameter)."""
+"""A frame is right within this many degrees and this share of the object's size (its diameter)."""
 MUCH_HIDDEN = 0.6
 RECOVERED_WITHIN = 3
 _LAST = 5
@@ -23,16 +23,16 @@ _ALIKE, _QUANTILE = 1.5, 0.95
 
 @dataclass(frozen=True)
 class Run:
-    """One sequence as a method tracked it."""
+    """One sequence, tracked by one method."""
 
     angle: Float64[np.ndarray, "f"]
-    """Degrees between the found and the nearest of the true rotations."""
+    """Degrees between the rotation found and the nearest true one."""
     shift: Float64[np.ndarray, "f"]
-    """Between the found and the true centre, as a share of the size."""
+    """Distance between the centre found and the true one, as a share of the size."""
     hidden: Float64[np.ndarray, "f"]
     vanishes: bool
     jitter: Float64[np.ndarray, "f_minus_1"]
-    """Degrees by which the error changes from frame to frame; NaN unless both are right."""
+    """Change of the rotation error from frame to frame, in degrees; NaN unless both frames are right."""
     shift_jitter: Float64[np.ndarray, "f_minus_1"]
 
     @property
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def recovered_after(self) -> float | None:
-        """Frames after a full occlusion until one is right (1: the first): infinite if none is, None without one."""
+        """Frames after a full occlusion until one is right: infinite if none is, None if there was no occlusion."""
         gone = np.flatnonzero(self.hidden >= 1)
         if not len(gone):
             return None
@@ -55,11 +55,11 @@ class Run:
 
 
 def symmetries(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "s 3 3"]:
-    """Rotations about the centre after which an object looks the same to within its sampling; the identity first.
+    """Rotations about the centre that map an object onto itself, to within its sampling; the identity is the first.
 
-    Multiples of 15° about the coordinate axes and the principal axes are tried. One counts if 95 % of the rotated
-    points lie no farther from the cloud than 1.5 times what 95 % of the cloud's own points lie from their neighbours;
-    with all multiples, the object is taken for a body of revolution. Products of two count as well.
+    Multiples of 15° about the coordinate axes and the principal axes are tried. A rotation counts if the 95 % quantile
+    of the distances from the rotated points to the cloud is at most 1.5 times that of the distances between neighbours
+    in the cloud. If all multiples count, the object is treated as a body of revolution. Products of two count as well.
     """
     local = points - points.mean(axis=0)
     tree = cKDTree(local)
@@ -75,12 +75,11 @@ def symmetries(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "s 3 3
 
 
 def _about(axis: Float64[np.ndarray, "3"], degrees: np.ndarray) -> Float64[np.ndarray, "k 3 3"]:
-    half = np.radians(degrees)[:, None] / 2
-    return Similarity.from_wxyz(np.concatenate([np.cos(half), np.sin(half) * axis], axis=1), np.zeros(3)).rotation
+    return Similarity.from_rotvec(np.radians(degrees)[:, None] * axis).rotation
 
 
 def measured(sequence: Sequence, found: Similarity, same: Float64[np.ndarray, "s 3 3"]) -> Run:
-    """The errors of found poses ``T_frame_reference`` of all frames."""
+    """The errors of the poses ``T_frame_reference`` found for all frames."""
     center = sequence.reference.mean(axis=0)
     size = 2 * float(np.linalg.norm(sequence.reference - center, axis=1).max())
     true = sequence.poses.rotation[:, None] @ same

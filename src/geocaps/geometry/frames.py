@@ -1,6 +1,6 @@
-"""Frames that rotate with the points: local ones for parts (at farthest points), axes of the surface for objects.
+"""Equivariant frames: local ones for parts (at farthest points), axes of the surface for whole objects.
 
-Computed in float64 without gradient: they are starting points, and their exactness is what makes the whole encoding
+Computed in float64 without gradient: they are starting points, and their precision is what makes the whole encoding
 equivariant.
 """
 
@@ -17,19 +17,19 @@ _HANDFUL = 12
 
 
 def exact(points: Float[Tensor, "*any"]) -> Float64[Tensor, "*any"]:
-    """In float64, on the CPU where the device has no float64 (Apple's MPS)."""
+    """The values in float64, on the CPU if the device has no float64 (Apple's MPS)."""
     return points.cpu().double() if points.device.type == "mps" else points.double()
 
 
 def own_sphere(points: Float[Tensor, "*b n 3"]) -> tuple[Float[Tensor, "*b 3"], Float[Tensor, "*b"]]:
-    """Centroid and largest distance from it: the model's frame puts them at 0 and 1."""
+    """Centroid, and largest distance from it; in the model's frame these are 0 and 1."""
     center = points.mean(dim=-2)
     return center, (points - center[..., None, :]).norm(dim=-1).amax(dim=-1)
 
 
 @torch.no_grad()
 def farthest_points(points: Float[Tensor, "b n 3"], count: int) -> Int[Tensor, "b count"]:
-    """Farthest-point sampling, started at the point farthest from the centroid: the choice rotates with the cloud."""
+    """Farthest-point sampling, started at the point farthest from the centroid, so that it rotates with the cloud."""
     batch = torch.arange(len(points), device=points.device)
     nearest_squared = (points - points.mean(dim=1, keepdim=True)).square().sum(-1)
     chosen = [nearest_squared.argmax(dim=1)]
@@ -48,8 +48,8 @@ def local_frames(
     """Rotation of a local reference frame at each center; columns: tangent, bitangent, normal.
 
     Normal: the direction of least spread of the neighbours within ``radius`` (weighted by 1 - d/radius), pointing away
-    from the cloud's centroid. Tangent: the direction of most spread, its sign from the neighbours' third moment. Where
-    a cloud is so sparse that few points lie within ``radius``, it grows to hold a handful: a frame needs them.
+    from the cloud's centroid. Tangent: the direction of most spread, with the sign of the neighbours' third moment. If
+    the cloud is so sparse that few points lie within ``radius``, it grows until it holds a handful.
     """
     cloud, origin = exact(points), exact(centers)
     offset = cloud[:, None] - origin[:, :, None]
@@ -98,15 +98,15 @@ _EIGHTH_TURNS = [
 ]
 """No turn, and 45° about each axis."""
 _STAY = 1e-3
-"""Where the normals say nothing of a rotation (all of them parallel, or all around an axis), axes stay as they are."""
+"""Keeps axes where they are if the normals do not determine a rotation (all parallel, or all around one axis)."""
 
 
 @torch.no_grad()
 def surface_normals(points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b m 3"]) -> Float64[Tensor, "b m 3 3"]:
-    """``n nᵀ`` of the normal at each center, blurred where the neighbours do not lie in a plane; the trace is 1.
+    """``n nᵀ`` of the normal at each center, with trace 1; blurred where the neighbours do not lie in a plane.
 
-    A power of the inverse of the neighbours' covariance: the longer, the less they spread. Weights fall to 0 at the
-    last neighbour, so that it does not matter which of two equally distant points is one.
+    A power of the inverse of the neighbours' covariance, large in directions of little spread. Weights fall to 0 at the
+    last neighbour, so that it does not matter which of two equally distant points that is.
     """
     index = torch.cdist(centers, points).topk(min(_NEIGHBOURS, points.shape[1]), largest=False, sorted=False).indices
     near = exact(points).gather(1, index.flatten(1)[..., None].expand(-1, -1, 3)).unflatten(1, index.shape[1:])
@@ -129,17 +129,17 @@ def surface_normals(points: Float[Tensor, "b n 3"], centers: Float[Tensor, "b m 
 def surface_axes(
     points: Float[Tensor, "b n 3"], weight: Float[Tensor, "b n"], normals: int = 256
 ) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
-    """Axes that the surface's normals lie along, as a proper rotation (columns; order and signs arbitrary), and the
-    centre. Weights add up to 1. Of about so many ``normals``: finding the neighbours for each is what this costs.
+    """Axes along which the surface's normals lie, as a proper rotation (columns; order and signs arbitrary), and the
+    centre. Weights add up to 1. About ``normals`` normals are used, because finding neighbours dominates the cost.
 
-    Of all rotations, one at which ``Σ_i w_i Σ_a (n_i·r_a)⁴`` is largest. Most objects have faces at right angles, and
-    what is left of them in a crop still says where the axes are, when the principal axes have long turned away
-    (``docs/results.md``). Found by fixed-point steps, each a polar decomposition, from the principal axes and from
-    those turned by 45° about each of the three: a set that does not depend on the axes' signs.
+    The rotation maximises ``Σ_i w_i Σ_a (n_i·r_a)⁴``. Most objects have faces at right angles, and a crop still has
+    some of them, so it keeps these axes when its principal axes have changed completely (``docs/results.md``). The
+    maximum is found by fixed-point steps, each a polar decomposition, from the principal axes and from these rotated
+    by 45° about each of the three, a set that does not depend on the signs of the axes.
     """
     some = slice(None, None, max(1, points.shape[1] // normals))
     outer = surface_normals(points, points[:, some]).flatten(-2)
-    moments = (outer * exact(weight)[:, some, None]).mT @ outer  # Σ w n⊗n⊗n⊗n: all that the sum needs
+    moments = (outer * exact(weight)[:, some, None]).mT @ outer  # Σ w n⊗n⊗n⊗n, from which the sum follows
     principal, center = principal_axes(points, weight)
     axes = exact(principal)[:, None] @ torch.tensor(_EIGHTH_TURNS, dtype=moments.dtype, device=moments.device)
 

@@ -1,7 +1,7 @@
-"""Reduction to fewer points, in numpy: stray points, an order by shape alone, and means of the cloud's own voxels.
+"""Reduction to fewer points, in numpy: stray points, a canonical order, and means of the cloud's own voxels.
 
-Nothing here depends on the order in which the points came, to the last bit: every sum is one of whole numbers. And
-nothing depends on the cloud's pose but for rounding: frames come from the cloud's own outermost points.
+Nothing here depends on the order of the points, to the last bit, because all sums are of whole numbers. And nothing
+depends on the cloud's pose, except by rounding, because frames come from the cloud's own outermost points.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
 
 OFF_CENTRE = (0.37, 0.23, 0.11)
-"""Where an order is measured from, along three directions that rotate with the cloud: off every axis of symmetry."""
+"""The place from which the order is measured, in a frame that rotates with the cloud: off its axes of symmetry."""
 _SAME = 1e-9
-"""Squared distances closer than this share are the same but for rounding."""
+"""Squared distances that differ by less than this share are treated as equal."""
 _FLAT = 1e-7
-"""Share of the radius that rounding may move a point by."""
+"""Share of the radius by which rounding may move a point."""
 _STEPS = 2.0**30
-"""Whole steps from the centroid to the farthest point: their sum over 2**23 points is exact in float64."""
+"""Whole steps from the centroid to the farthest point; their sum over 2**23 points is exact in float64."""
 _BLOCK = 1 << 14
-"""Points worked on at a time: what stays in cache is quicker than freshly mapped memory."""
+"""Points processed at a time: staying in cache is faster than using freshly mapped memory."""
 _LARGE = 1 << 13
-"""Larger clouds are gathered in fine voxels first, once, so that neither strays nor the size of the voxels that are
-left are looked for among all points."""
+"""Larger clouds are first collected in fine voxels, so that neither stray points nor the final voxel size have to be
+found among all points."""
 _FINE_CELLS = 1 << 18
 _FEW = 1 << 12
-"""Fewer fine voxels than this are too coarse, if strays far outside are to blame."""
+"""With fewer fine voxels than this they are too coarse, if that is due to strays far outside."""
 _FINEST = 2.0**14
 _HALVINGS = 12
 NEIGHBOUR, STRAY = 3, 2.5
-"""A point whose third neighbour is this many times as far as the cloud's usual third neighbour is stray. On clouds of
-1,024 surface points that loses one point in a thousand and finds 84 % of those drawn uniformly in the cube [-1, 1]³;
-the rest lies next to the surface."""
+"""A point is stray if its third neighbour is this many times as far away as is usual. In clouds of 1,024 surface points
+this loses one point in a thousand and finds 84 % of points drawn uniformly in the cube [-1, 1]³; the rest are next to
+the surface."""
 _SPARSE, _ENOUGH = 0.1, 24
-"""Of a large cloud those points are stray around which lies less than this share of what lies around the usual point,
-in a cube that is large enough for the usual point to have 24. From 10,000 points on that finds 92 % of the same strays,
-and loses none of the surface of a shape and three in a thousand of a noisy one."""
+"""In a large cloud a point is stray if it has less than this share of the usual number of points around it, in a cube
+in which the usual number is at least 24. From 10,000 points on this finds 92 % of the same strays, and loses no points
+of a clean surface and three in a thousand of a noisy one."""
 _TINY = np.finfo(np.float64).tiny
 
 Columns = Float64[np.ndarray, "3 n"]
 
 
 def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
-    """An order of the points that depends neither on the order they came in nor on the cloud's pose.
+    """An order of the points that depends neither on their given order nor on the cloud's pose.
 
-    By distance from a place that rotates with the cloud and lies off its axes of symmetry: distances from the centroid
-    would tie wherever the object is symmetric, and rounding would decide. Everything after it may sum, sample and break
-    ties in index order, and still give the same bits for a permuted cloud and the same choice for a rotated one. Only
-    an exactly symmetric cloud leaves a choice, among equivalent orders.
+    By distance from a place that rotates with the cloud and lies off its axes of symmetry; distances from the centroid
+    would be tied in symmetric objects, and rounding would decide. All later steps may sum, sample and break ties in
+    index order, and still give the same bits for a permuted cloud and the same choices for a rotated one. Only for an
+    exactly symmetric cloud are there several such orders, all equivalent.
     """
     frame = OwnFrame(points)
     columns = frame.columns
@@ -68,15 +68,15 @@ def canonical_order(points: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, "n"]:
 
 
 def thinned(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "k"]:
-    """The indices of at most ``count`` points, spread evenly over :func:`canonical_order`, in that order."""
-    return canonical_order(points)[evenly(min(count, len(points)), len(points))]
+    """Indices of at most ``count`` points, evenly spread over :func:`canonical_order`, in that order."""
+    return canonical_order(points)[at_most(count, len(points))]
 
 
 def not_stray(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
-    """Which points are the body of the cloud; blind to their order, and to the pose but for rounding.
+    """Which points are not stray, whatever their order and (up to rounding) the cloud's pose.
 
-    A stray point has few others around it: few strays move neither the usual number nor each other's, however far
-    outside they lie.
+    A stray point has few neighbours. A few strays affect neither the usual number of neighbours nor each other, however
+    far outside they are.
     """
     if len(points) > _LARGE:
         return _fine_voxels(points).have(points)
@@ -84,18 +84,18 @@ def not_stray(points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
 
     exact = np.asarray(points, dtype=np.float64)
     distance = cKDTree(exact).query(exact, [min(NEIGHBOUR + 1, len(exact))])[0][:, 0]
-    # Of a cloud with many copies of the same points, the usual distance would be 0.
+    # In a cloud with many duplicate points the usual distance would be 0.
     usual = float(np.median(distance[distance > 0])) if distance.any() else 0.0
     return distance <= STRAY * usual
 
 
 def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "k 3"]:
-    """``count`` points that stand for the cloud without its stray ones; of a smaller cloud as many as it has.
+    """``count`` points that represent the cloud without its stray points; for a smaller cloud, as many as it has.
 
-    A small cloud loses its stray points, and others come twice in their place; it is in canonical order. Of a larger
-    one these are the means of nearly ``count`` voxels, of which a few come twice. The voxels lie in the cloud's own
-    frame, so a rotated cloud gives the rotated points, to the last digits that the coordinates are stored with: a point
-    that rounding moves into the next voxel hardly moves the two means. Linear in the number of points.
+    In a small cloud, stray points are replaced by copies of others, and the result is in canonical order. For a larger
+    cloud, these are the means of nearly ``count`` voxels, a few of them repeated. The voxels lie in the cloud's own
+    frame, so that a rotated cloud gives the rotated points, up to the precision of the coordinates: a point that
+    rounding moves into the next voxel hardly changes the two means. Linear in the number of points.
     """
     if len(points) <= count:
         kept = points[not_stray(points)]
@@ -116,9 +116,9 @@ def reduced(points: Float[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray,
 
 
 def voxel_means(points: Float[np.ndarray, "n 3"], count: int, size: float = 0.0) -> Float64[np.ndarray, "k 3"]:
-    """Means of the cloud's own voxels, no smaller than ``size`` and so large that at most ``count`` are filled.
+    """Means of voxels in the cloud's own frame, at least ``size`` wide and so large that at most ``count`` are filled.
 
-    Nothing is left out. They follow a rotation of the cloud as those of :func:`reduced` do.
+    No point is left out. They rotate with the cloud like those of :func:`reduced`.
     """
     frame = OwnFrame(points)
     places = frame.places(points)
@@ -131,6 +131,11 @@ def evenly(count: int, available: int) -> Int[np.ndarray, "count"]:
     return (np.arange(count) * available) // max(count, 1)
 
 
+def at_most(most: int, available: int) -> Int[np.ndarray, "k"]:
+    """Evenly spread indices of ``available`` things, all of them if there are no more than ``most``."""
+    return evenly(min(most, available), available)
+
+
 # ── the cloud's own frame ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,15 +144,15 @@ def _blocks(columns: Columns) -> Iterator[slice]:
 
 
 class OwnFrame:
-    """A cloud's own frame, which turns with it, and places in it: whole numbers of steps from the centroid.
+    """A cloud's own frame, which rotates with it, and places in this frame: whole numbers of steps from the centroid.
 
     Rows of ``axes``: to the point farthest from the centroid, to the one farthest from that axis, and their cross
-    product; proper, and exact in float64. What is computed in this frame sees the same numbers however the cloud is
-    turned.
+    product; a proper rotation, exact in float64. In this frame the coordinates are the same for every rotation of the
+    cloud.
     """
 
     def __init__(self, points: Float[np.ndarray, "n 3"]) -> None:
-        # One contiguous row for each coordinate: numpy is ten times as quick along it.
+        # One contiguous row for each coordinate: numpy is ten times as fast along rows.
         self.columns = columns = np.array(points.T, dtype=np.float64, order="C")
         low = columns.min(axis=1)
         step = max(float((columns.max(axis=1) - low).max()), _TINY) / _STEPS
@@ -163,16 +168,16 @@ class OwnFrame:
         first = first / max(float(np.linalg.norm(first)), _TINY)
         beside = np.empty_like(square)
         for block in _blocks(columns):
-            # Of a line, rounding would leave less than nothing.
+            # For points on a line, rounding could make it negative.
             beside[block] = np.maximum(square[block] - (first @ columns[:, block] - first @ self.centroid) ** 2, 0)
         second = columns[:, _farthest(columns, beside)] - self.centroid
         second = second - (second @ first) * first
-        # Of points on a line only rounding is left, which is no direction: it stays shorter than 1.
+        # For points on a line only rounding errors remain, which have no direction: they stay shorter than 1.
         second = second / max(float(np.linalg.norm(second)), _FLAT * np.sqrt(square.max()), _TINY)
         self.axes = np.stack([first, second, np.cross(first, second)])
 
     def places(self, points: Float[np.ndarray, "n 3"]) -> Columns:
-        """Places of any points."""
+        """The places of given points."""
         places = np.empty((3, len(points)))
         for block in _blocks(places):
             columns = np.array(points[block].T, dtype=np.float64, order="C")
@@ -192,7 +197,7 @@ def _square_distance(columns: Columns, place: Float64[np.ndarray, "3"]) -> Float
 
 
 def _farthest(columns: Columns, square: Float64[np.ndarray, "n"]) -> int:
-    """The point of the largest squared distance; of several (within rounding) the one with the largest coordinates."""
+    """Index of the largest squared distance; of those tied, up to rounding, the one with the largest coordinates."""
     near = np.flatnonzero(square >= (1 - _SAME) * square.max())
     return int(near[np.lexsort(columns[:, near])[-1]])
 
@@ -201,13 +206,13 @@ def _farthest(columns: Columns, square: Float64[np.ndarray, "n"]) -> int:
 
 
 class _Grid:
-    """Numbered voxels, about 2**18 that fill the box of some places and one layer of empty ones around them."""
+    """About 2**18 numbered voxels that fill the bounding box of some places, with one layer of empty ones around."""
 
     def __init__(self, places: Columns) -> None:
         low, high = places.min(axis=1), places.max(axis=1)
         extent = np.maximum(high - low, max((high - low).max() / 64, 1.0))
         self.size = max(float(np.cbrt(extent.prod() / _FINE_CELLS)), 1.0)
-        # The outermost places lie in the middle of their voxels: at their sides rounding would decide.
+        # The outermost places are in the middle of their voxels, where rounding does not matter.
         self.low = low - 1.5 * self.size
         self.sides = ((high - self.low) / self.size).astype(np.int64) + 2
 
@@ -222,26 +227,26 @@ class _Grid:
 
 @dataclass(frozen=True)
 class _Fine:
-    """A large cloud, gathered in fine voxels of its own frame."""
+    """A large cloud, collected in fine voxels of its own frame."""
 
     frame: OwnFrame
     grid: _Grid
     number: Int[np.ndarray, "cells"]
-    """From 1 on where a voxel holds points that are not stray."""
+    """Number of each voxel with points that are not stray, from 1 on; 0 for the others."""
     weight: Float64[np.ndarray, "k"]
     sums: Float64[np.ndarray, "3 k"]
-    """How many points each of these has, and the sums of their places: whole numbers, so exact."""
+    """Number of points in each of these, and sums of their places: whole numbers, so exact."""
 
     def have(self, points: Float[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
         """Which points lie in the voxels that are not stray."""
         low, high = self.grid.low, self.grid.low + self.grid.size * (self.grid.sides - 1)
-        # What lies outside comes into the empty layer.
+        # Points outside fall into the empty layer.
         places = np.clip(self.frame.places(points), low[:, None], high[:, None])
         return self.number[self.grid.voxel(places)] > 0
 
 
 def _fine_voxels(points: Float[np.ndarray, "n 3"]) -> _Fine:
-    """A large cloud in fine voxels; those of its stray points are left out."""
+    """A large cloud in fine voxels, without those of its stray points."""
     frame = OwnFrame(points)
     places = frame.places(points)
     grid = _Grid(places)
@@ -251,7 +256,7 @@ def _fine_voxels(points: Float[np.ndarray, "n 3"]) -> _Fine:
     cells = np.stack(np.unravel_index(own, grid.sides))
     least, most = cells.min(axis=1, keepdims=True) - 1, cells.max(axis=1, keepdims=True) + 2
     if len(own) < _FEW and 8 * (most - least).prod() < len(weight):
-        # Without what lies far outside, the voxels become half as large, or smaller.
+        # Without the points far outside, the voxels become at most half as large.
         low, high = (grid.low[:, None] + grid.size * bound for bound in (least, most))
         inside = ((places >= low) & (places < high)).all(axis=0)
         if not inside.all():
@@ -262,12 +267,12 @@ def _fine_voxels(points: Float[np.ndarray, "n 3"]) -> _Fine:
 
 
 def _dense(weight: Int[np.ndarray, "x y z"]) -> Int[np.ndarray, "k"]:
-    """The voxels that hold points with enough others around them, against the cloud's usual point."""
+    """The voxels whose points have enough neighbours, compared with what is usual in the cloud."""
     filled = np.flatnonzero(weight)
     own = weight.ravel()[filled]
     cells = np.stack(np.unravel_index(filled, weight.shape))
     sides = np.array(weight.shape)
-    # What lies before each corner of a voxel: of any cube, eight corners tell how much is in it.
+    # Summed-area table: eight corners give the number of points in any cube.
     before = np.zeros(sides + 1, dtype=np.int32)
     before[1:, 1:, 1:] = weight
     for axis in range(3):
@@ -288,7 +293,7 @@ def _dense(weight: Int[np.ndarray, "x y z"]) -> Int[np.ndarray, "k"]:
 
 
 def _finest_voxel(places: Columns, count: int, least: float = 0.0) -> Int[np.ndarray, "n"]:
-    """The voxel of each point, as a number: of the smallest size from ``least`` on at which at most ``count`` fill."""
+    """Each point's voxel, as a number, at the smallest size from ``least`` on that fills at most ``count`` voxels."""
     low, span = places.min(axis=1, keepdims=True), float(np.ptp(places, axis=1).max()) or 1.0
 
     def voxel(size: float) -> Int[np.ndarray, "n"]:
@@ -308,11 +313,11 @@ def _finest_voxel(places: Columns, count: int, least: float = 0.0) -> Int[np.nda
 
 
 def _filled(voxel: Int[np.ndarray, "n"]) -> int:
-    """How many different voxels there are."""
+    """The number of different voxels."""
     ordered = np.sort(voxel)
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 def _sums(voxel: Int[np.ndarray, "n"], rows: Columns) -> Float64[np.ndarray, "3 k"]:
-    """Sums, by voxel, of each row."""
+    """The sums of each row, by voxel."""
     return np.stack([np.bincount(voxel, weights=row) for row in rows])

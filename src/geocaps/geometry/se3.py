@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from geocaps.geometry.similarity import quaternion_candidates, rotation_entries
+
 _EPSILON = 1e-12
 
 
@@ -22,17 +24,17 @@ Some = TypeVar("Some", bound="Batch")
 
 
 class Batch:
-    """A frozen dataclass whose fields share leading dimensions: tensors, other batches, or None."""
+    """A frozen dataclass whose fields (tensors, other batches, or None) have the same leading dimensions."""
 
     def map(self: Some, function: Callable[[Tensor], Tensor]) -> Some:
-        """The same function on all tensors, for what only touches leading dimensions, dtype or device."""
+        """Applies a function to all tensors; it may change only leading dimensions, dtype or device."""
         values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
         return type(self)(
             *(one.map(function) if isinstance(one, Batch) else None if one is None else function(one) for one in values)
         )
 
     def __getitem__(self: Some, index: Any) -> Some:
-        """Indexes the leading dimensions; of poses and capsules, ``...`` stands for leading dimensions too."""
+        """Indexes the leading dimensions; for poses and capsules, ``...`` stands for leading dimensions as well."""
         if isinstance(index, tuple) and Ellipsis in index:
             index = (*index, slice(None))
         return self.map(lambda tensor: tensor[index])
@@ -79,23 +81,11 @@ class Pose(Batch):
 
     @classmethod
     def from_rotation(cls, rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*batch 3"]) -> Pose:
-        """Shepperd's method: of four equivalent quaternions, the one that divides by the largest component."""
-        m = rotation
-        trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
-        d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-        a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-        d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-        candidates = torch.stack(
-            [
-                torch.stack([1 + trace, a, b, c], -1),
-                torch.stack([a, 1 + 2 * d0 - trace, d, e], -1),
-                torch.stack([b, d, 1 + 2 * d1 - trace, f], -1),
-                torch.stack([c, e, f, 1 + 2 * d2 - trace], -1),
-            ],
-            dim=-2,
-        )
-        largest = torch.stack([trace, d0, d1, d2], -1).argmax(-1)
-        chosen = torch.gather(candidates, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
+        """From rotation matrices, by Shepperd's method: the best conditioned of four equivalent quaternions."""
+        candidates, sizes = quaternion_candidates(rotation)
+        stacked = torch.stack([torch.stack(one, -1) for one in candidates], dim=-2)
+        largest = torch.stack(sizes, -1).argmax(-1)
+        chosen = torch.gather(stacked, -2, largest[..., None, None].expand(*largest.shape, 1, 4)).squeeze(-2)
         return cls(translation, normalize_quaternion(chosen))
 
     @classmethod
@@ -139,7 +129,7 @@ class Pose(Batch):
         return Pose(-rotate(conjugate, self.translation), conjugate)
 
     def apply(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*out 3"]:
-        """``self ⊙ x``: points in the local frame to the parent frame; ``[..., N, 3]`` for poses ``[...]``."""
+        """``self ⊙ x``: points from the local to the parent frame; ``[..., N, 3]`` for poses ``[...]``."""
         return points @ self.rotation_matrix().mT + self.translation[..., None, :]
 
     def observe(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*out 3"]:
@@ -155,7 +145,7 @@ class Pose(Batch):
     def angle_to(self, other: Pose) -> Float[Tensor, "*batch"]:
         """Geodesic angle between the rotations, in [0, π].
 
-        By atan2, not acos: both value and gradient are finite and accurate at the identity and at π.
+        By atan2 rather than acos, so that value and gradient are finite and accurate at the identity and at π.
         """
         difference = quaternion_product(_conjugate(self.wxyz), other.wxyz)
         return 2 * torch.atan2(_safe_norm(difference[..., 1:]).squeeze(-1), difference[..., 0].abs())
@@ -163,13 +153,7 @@ class Pose(Batch):
     # ── views of the value ────────────────────────────────────────────────────────────────────────────────────────
 
     def rotation_matrix(self) -> Float[Tensor, "*batch 3 3"]:
-        w, x, y, z = self.wxyz.unbind(-1)
-        rows = [
-            1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-            2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-        ]  # fmt: skip
-        return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+        return torch.stack(rotation_entries(*self.wxyz.unbind(-1)), dim=-1).unflatten(-1, (3, 3))
 
     def matrix(self) -> Float[Tensor, "*batch 4 4"]:
         top = torch.cat([self.rotation_matrix(), self.translation[..., None]], dim=-1)
@@ -198,9 +182,9 @@ def stack(poses: Sequence[Pose], dim: int = 0) -> Pose:
 
 
 def normalize_quaternion(raw: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
-    """Unit length and w ≥ 0. A zero vector becomes the identity, and passes no gradient rather than an infinite one.
+    """Normalises to unit length and w ≥ 0. A zero vector becomes the identity, with a gradient of zero, not infinity.
 
-    Scaled by the largest entry first, so that tiny and huge inputs neither underflow nor overflow when squared.
+    The input is divided by its largest entry first, so that squares of tiny or huge entries do not under- or overflow.
     """
     largest = raw.detach().abs().amax(dim=-1, keepdim=True)
     is_zero = largest < torch.finfo(raw.dtype).tiny
@@ -229,7 +213,7 @@ def quaternion_product(a: Float[Tensor, "*a 4"], b: Float[Tensor, "*b 4"]) -> Fl
 
 
 def rotate(wxyz: Float[Tensor, "*q 4"], vector: Float[Tensor, "*v 3"]) -> Float[Tensor, "*qv 3"]:
-    """One vector for each quaternion (for N points a pose, :meth:`Pose.apply` is faster)."""
+    """Rotates one vector by each quaternion (for N points per pose, :meth:`Pose.apply` is faster)."""
     w, axis = wxyz[..., :1], wxyz[..., 1:]
     axis, vector = torch.broadcast_tensors(axis, vector)
     twice = 2 * torch.linalg.cross(axis, vector)
@@ -241,7 +225,7 @@ def _conjugate(wxyz: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
 
 
 def _safe_norm(vector: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch 1"]:
-    """Length with a finite (zero) gradient at zero."""
+    """Length, with a gradient of zero at zero."""
     square = vector.square().sum(dim=-1, keepdim=True)
     is_zero = square < _EPSILON**2
     return torch.where(is_zero, torch.zeros_like(square), torch.where(is_zero, torch.ones_like(square), square).sqrt())

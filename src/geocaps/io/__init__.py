@@ -1,4 +1,4 @@
-"""Files to points and back: meshes, scans, text columns and arrays, with damaged and hostile files refused."""
+"""Reading and writing of points: meshes, scans, text columns and arrays; damaged and hostile files are refused."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _READERS: dict[str, Callable[[Path], Geometry]] = {
     ".npy": tables.read_npy, ".npz": tables.read_npz, ".h5": tables.read_hdf5, ".hdf5": tables.read_hdf5,
 }  # fmt: skip
 SUFFIXES: frozenset[str] = frozenset(_READERS)
-NO_RETURN_SUFFIXES = (".pcd",)  # formats that write NaN for the pixels of a scan where nothing came back
+NO_RETURN_SUFFIXES = (".pcd",)  # formats in which NaN marks pixels of a scan without a return
 
 
 @dataclass(frozen=True)
 class PointCloud:
     """Points in the units and the frame of their file: nothing is centred, scaled or rotated.
 
-    `points` (and `vertices`) are float32; they stay float64 where float32 would lose the shape, as with a small scan in
-    map coordinates (UTM), far from the origin. `faces` and `vertices` are the mesh that the points were drawn from.
+    `points` (and `vertices`) are float32, or float64 if float32 would lose the shape, as for a small scan in map
+    coordinates (UTM), far from the origin. `faces` and `vertices` are the mesh that the points were sampled from.
     """
 
     points: Float[np.ndarray, "n 3"]
@@ -47,30 +47,30 @@ class PointCloud:
     faces: Int[np.ndarray, "f 3"] | None = None
     vertices: Float[np.ndarray, "v 3"] | None = None
     dropped: int = 0
-    """Points (or vertices) of the file that are NaN or infinite, and were left out."""
+    """Number of points (or vertices) left out because they are NaN or infinite."""
     labels: Int[np.ndarray, "n"] | None = None
-    """Label of each point, where the file has any; of a mesh, that of the nearest vertex."""
+    """Label of each point, if the file has labels; for a mesh, that of the nearest vertex."""
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """Contents of a file of points, unchanged, and what a user should know about them."""
+    """A report on the contents of a file of points, unchanged."""
 
     path: str
     format: str
     bytes: int
-    kind: str  # `cloud`, `mesh` or `data set`: of the last, all but `objects` is of its first object
+    kind: str  # `cloud`, `mesh` or `data set`; for the last, all but `objects` is of its first object
     objects: int
     points: int  # points of a cloud, vertices of a mesh
     faces: int
     lowest: list[float] | None
     highest: list[float] | None  # bounds of the finite points; None without any
     extent: list[float] | None  # lengths along x, y and z
-    units: str | None  # the unit of length, where the file or its format states one
+    units: str | None  # the unit of length, if the file or its format states one
     duplicates: int  # points at exactly the same place as an earlier one
     not_finite: int  # points with a coordinate that is NaN or infinite
     stray: int  # points far from all others, by `STRAY_RULE`
-    extras: tuple[str, ...]  # what else the file says of its points; it is not used
+    extras: tuple[str, ...]  # other attributes of the points in the file, which are not used
 
 
 STRAY_REACH, STRAY_SHARE = 3.0, 0.95
@@ -78,12 +78,12 @@ STRAY_RULE = "more than 3 times as far from the median of the points as 95 % of 
 
 
 def describe(path: str | os.PathLike) -> FileReport:
-    """Report on a whole file, unchanged: points that `load_points` would refuse are counted."""
+    """A report on a whole file, in which points that `load_points` would refuse are counted."""
     return report_of(Path(path), read_geometry(Path(path)))
 
 
 def report_of(path: Path, geometry: Geometry, data_set_of: int | None = None) -> FileReport:
-    """A report on the geometry of a file, or on the first of the objects of a data set."""
+    """A report on the geometry of a file, or on the first object of a data set."""
     points = geometry.vertices[np.isfinite(geometry.vertices).all(axis=1)].astype(np.float64)
     bounds = np.stack([points.min(axis=0), points.max(axis=0)]) if len(points) else None
     kind = "cloud" if geometry.faces is None else "mesh"
@@ -110,7 +110,7 @@ def report_of(path: Path, geometry: Geometry, data_set_of: int | None = None) ->
 def _stray(points: Float[np.ndarray, "n 3"]) -> int:
     if len(points) == 0:
         return 0
-    with np.errstate(over="ignore", invalid="ignore"):  # of coordinates near the largest number
+    with np.errstate(over="ignore", invalid="ignore"):  # for coordinates near the largest number
         distance = np.linalg.norm(points - np.median(points, axis=0), axis=1)
     return int((distance > STRAY_REACH * np.quantile(distance, STRAY_SHARE)).sum())
 
@@ -123,21 +123,21 @@ def is_supported(path: str | os.PathLike) -> bool:
 def load_points(
     path: str | os.PathLike, count: int | None = None, *, seed: int = 0, drop_invalid: bool = False
 ) -> PointCloud:
-    """Read a point cloud or a mesh from a file, in the format of its suffix.
+    """Reads a point cloud or a mesh from a file, in the format of its suffix.
 
-    A mesh gives `count` points (default 4096) drawn uniformly by area; a cloud gives its points, in their order: all,
-    or a random subset of `count` (all when it has fewer). The same seed gives the same points. Scenes are put together
-    with the transforms of their nodes. What cannot be read raises FileFormatError.
+    From a mesh, `count` points (default 4096) are sampled uniformly by area; of a cloud, all points are taken in their
+    order, or a random subset of `count` if it has more. The same seed gives the same points. Scenes are assembled with
+    the transforms of their nodes. A file that cannot be read raises FileFormatError.
 
-    Points that are NaN or infinite mean "no return" in a PCD file and are left out, with a DroppedPointsWarning. In
-    any other format they raise InvalidInputError, unless `drop_invalid` leaves them (and the faces at them) out too.
+    NaN and infinite points mean "no return" in a PCD file and are left out, with a DroppedPointsWarning. In any other
+    format they raise InvalidInputError, unless `drop_invalid` leaves them out too, with the faces at them.
     """
     if not os.fspath(path):
         raise InvalidInputError("an empty name was given: name a file")
     path = Path(path)
     check_draw(1 if count is None else count, seed)
     if count is not None and count > limits.MAX_POINTS:
-        raise InvalidInputError(f"{count:,} points were asked for, the limit is {limits.MAX_POINTS:,}")
+        raise InvalidInputError(f"{count:,} points were requested, the limit is {limits.MAX_POINTS:,}")
     geometry = read_geometry(path)
     drops = drop_invalid or path.suffix.lower() in NO_RETURN_SUFFIXES
     vertices, faces, dropped = finite_only(geometry.vertices, geometry.faces, str(path), drop=drops)
@@ -164,9 +164,9 @@ def load_points(
 def finite_only(
     points: Float[np.ndarray, "n 3"], faces: Int[np.ndarray, "f 3"] | None, name: str, *, drop: bool
 ) -> tuple[Float[np.ndarray, "m 3"], Int[np.ndarray, "g 3"] | None, int]:
-    """The points (and the faces between them) without those that are NaN or infinite, and how many those were.
+    """The points (and the faces between them) without NaN and infinite ones, and the number of these.
 
-    They are left out with a DroppedPointsWarning or, without `drop`, refused with NotFiniteError.
+    They are left out with a DroppedPointsWarning or, without `drop`, raise NotFiniteError.
     """
     sound = np.isfinite(points).all(axis=1)
     wrong = len(points) - int(sound.sum())
@@ -174,7 +174,7 @@ def finite_only(
         return points, faces, 0
     what = f"{name}: {wrong:,} of {len(points):,} points have a coordinate that is NaN or infinite"
     if wrong == len(points):
-        raise InvalidInputError(f"{what}: there is nothing to work with")
+        raise InvalidInputError(f"{what}: there are no valid points")
     if not drop:
         raise NotFiniteError(what)
     warnings.warn(DroppedPointsWarning(f"{what}; they are left out"), stacklevel=3)
@@ -184,35 +184,35 @@ def finite_only(
 
 
 def read_geometry(path: Path) -> Geometry:
-    """The geometry of a file, unchanged and with at least one point; an error is one sentence that names the file."""
+    """The geometry of a file, unchanged and with at least one point; errors name the file."""
     reader = _READERS.get(path.suffix.lower())
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        pass  # said below
+        pass  # reported below
     except OSError as error:
         raise InvalidInputError(f"cannot open {str(path)[:300]}: {error.strerror or error}") from error
     if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder, a file was expected: load its files one by one")
+        raise InvalidInputError(f"{path} is a folder, but a file was expected: load its files one by one")
     if not path.exists():
         raise InvalidInputError(f"{path} does not exist: check the name and the folder")
     if reader is None:
         suffix = f"'{path.suffix}'" if path.suffix else "no suffix"
         raise FileFormatError(f"{path} has {suffix}, which is not read: expected one of {' '.join(sorted(SUFFIXES))}")
-    # Opening a pipe or a device would wait for ever.
+    # Opening a pipe or a device would block forever.
     if not path.is_file():
         raise InvalidInputError(f"{path} is not a regular file: copy its content to one first")
     if path.stat().st_size == 0:
         raise FileFormatError(f"{path} is empty (0 bytes): write or download it again")
     kind = path.suffix[1:].upper()
     try:
-        # Overflow in hostile coordinates shows as infinity, which is refused below.
+        # Overflow in hostile coordinates gives infinity, which is refused later.
         with np.errstate(all="ignore"):
             geometry = reader(path)
     except GeocapsError:
         raise
     except Exception as error:
-        # The text of a KeyError and the like is a bare value: its name says what it is.
+        # The text of a KeyError and the like is a bare value, so the name of the error is added.
         named = str(error).strip() if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__} {error}"
         reason = (named or type(error).__name__).splitlines()[0][:300]
         raise FileFormatError(f"cannot read {path} as {kind}: {reason}") from error

@@ -1,7 +1,7 @@
-"""Limits on what a file may ask of this machine, and the geometry that every reader returns.
+"""Limits on the resources that a file may use, and the geometry that every reader returns.
 
 A reader raises a plain `ValueError` (or whatever its library raises) with the reason; `load_points` turns it into one
-sentence that names the file. Counts in a header are checked against the bytes that are there before any reader runs.
+sentence that names the file. Counts in headers are checked against the actual bytes before anything is read.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import numpy as np
 from jaxtyping import Float, Int
 
 MAX_FILE_BYTES = 4 * 1024**3
-# Text is parsed into Python objects about thirty times its size.
+# Text is parsed into Python objects that are about thirty times as large.
 MAX_TEXT_BYTES = 512 * 1024**2
 MAX_POINTS = 50_000_000
-# Coordinates pack to a tenth at best, so more than a hundredfold is a bomb; below the second figure it does no harm.
+# Coordinates compress to a tenth at best, so more than a hundredfold is a bomb; below the second figure it is harmless.
 MAX_EXPANSION = 100
 HARMLESS_BYTES = 16 * 1024**2
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a reader found: the vertices of a mesh with its triangles, or the points of a cloud."""
+    """The result of a reader: the vertices of a mesh with its triangles, or the points of a cloud."""
 
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"] | None = None
-    extras: tuple[str, ...] = ()  # what else the file says of its points, such as colours; it is ignored
-    units: str | None = None  # the unit of length, where the file or its format states one
+    extras: tuple[str, ...] = ()  # other attributes of the points, such as colours, which are ignored
+    units: str | None = None  # the unit of length, if the file or its format states one
     labels: Int[np.ndarray, "v"] | None = None  # of the vertices or points
 
 
 def cloud(
     points: np.ndarray, extras: Iterable[str] = (), units: str | None = None, labels: np.ndarray | None = None
 ) -> Geometry:
-    """Points of any numeric type, [N, 3], as a cloud in float64; labels are taken where they are whole numbers."""
+    """Points of any numeric type, [N, 3], as a cloud in float64; labels are kept if they are whole numbers."""
     points = np.ascontiguousarray(points, dtype=np.float64).reshape(-1, 3)
     return Geometry(points, None, tuple(extras), units, None if labels is None else _whole_numbers(labels, len(points)))
 
 
 def _whole_numbers(values: np.ndarray, count: int) -> Int[np.ndarray, "v"] | None:
-    """Labels as 32-bit integers; None if they are none: fractions, NaN, too large, or not one for each point."""
+    """Labels as 32-bit integers; None if they are not labels: fractions, NaN, too large, or not one for each point."""
     values = np.asarray(values)
     if values.shape != (count,) or values.dtype.kind not in "fiu":
         return None
@@ -53,7 +53,7 @@ def _whole_numbers(values: np.ndarray, count: int) -> Int[np.ndarray, "v"] | Non
 
 
 def label_column(names: Iterable[str]) -> str | None:
-    """The first of these columns whose name says that it holds labels."""
+    """The first of these columns with a name for labels."""
     return next((name for name in names if name.lower() in _EXTRAS["labels"]), None)
 
 
@@ -64,7 +64,7 @@ def mesh(
     units: str | None = None,
     labels: np.ndarray | None = None,
 ) -> Geometry:
-    """Vertices and polygons (cut into triangle fans) as a mesh, or as a cloud when no polygon has three corners."""
+    """Vertices and polygons (split into triangle fans) as a mesh, or as a cloud if no polygon has three corners."""
     whole = cloud(vertices, extras, units, labels)
     points, triangles = whole.vertices, _fans(polygons)
     if len(triangles) == 0:
@@ -77,7 +77,7 @@ def mesh(
 
 
 def _fans(polygons: np.ndarray | Sequence) -> Int[np.ndarray, "f 3"]:
-    """Triangles, in the order of the polygons: each is cut into a fan about its first corner."""
+    """Triangles, in the order of the polygons, each of which is split into a fan about its first corner."""
     if isinstance(polygons, np.ndarray):
         lengths, corners = np.full(len(polygons), polygons.shape[-1]), polygons.astype(np.int64).ravel()
     else:

@@ -1,4 +1,4 @@
-"""Meshes: points drawn uniformly by area from triangles, and the formats OBJ, OFF, STL and PLY."""
+"""Meshes: points sampled uniformly by area, and the formats OBJ, OFF, STL and PLY."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _INDEX_NAMES = ("vertex_indices", "vertex_index")
 def sample_surface(
     vertices: ArrayLike, faces: ArrayLike, count: int, *, seed: int
 ) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, " n"]]:
-    """Draw `count` points uniformly by area from a triangle mesh.
+    """Sample `count` points uniformly by area from a triangle mesh.
 
-    vertices [V, 3], faces [F, 3] (indices). Gives the points [count, 3] in float64 and the face of each [count].
+    vertices [V, 3], faces [F, 3] (indices). Returns the points [count, 3] in float64 and the face of each [count].
     The same seed gives the same points. A mesh without area raises InvalidInputError.
     """
     corners = np.asarray(vertices, dtype=np.float64)
     triangles = np.asarray(faces)
     _check(corners, triangles, count, seed)
 
-    # The areas of very large or very small meshes leave the range of float64 unless they are brought to size first.
+    # Areas of very large or very small meshes would leave the range of float64 if they were not scaled first.
     extent = np.ptp(corners, axis=0).max()
     if not np.isfinite(extent) or extent <= 0:
         raise InvalidInputError(f"cannot sample a surface whose extent is {extent:g}: the mesh has no area")
@@ -52,7 +52,7 @@ def sample_surface(
         raise InvalidInputError(f"cannot sample a surface without area: all {len(triangles)} triangles are degenerate")
 
     rng = np.random.default_rng(seed)
-    # side="right" never picks a triangle of zero area; rounding may reach past the last, hence the minimum.
+    # side="right" never selects a triangle of zero area; rounding may exceed the last, hence the minimum.
     last = int(np.flatnonzero(areas)[-1])
     face_index = np.minimum(np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), last)
     u, v = rng.random((2, count, 1))
@@ -79,7 +79,7 @@ def _check(corners: np.ndarray, triangles: np.ndarray, count: int, seed: int) ->
 
 
 def check_draw(count: int, seed: int) -> None:
-    """Refuse a number of points or a seed that cannot be used for drawing."""
+    """Raise for an invalid number of points or seed."""
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
         raise InvalidInputError(f"the number of points must be a whole number of at least 1, not {count!r}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -89,8 +89,8 @@ def check_draw(count: int, seed: int) -> None:
 def read_obj(path: Path) -> Geometry:
     """Read the vertices and faces of a Wavefront OBJ; without faces its vertices are the cloud.
 
-    By hand: trimesh counts negative (relative) indices from the end of the file, not from the line they stand in, and
-    nothing here needs the materials and textures that OBJ names in other files.
+    Not by trimesh, which counts negative (relative) indices from the end of the file instead of from their line; and
+    the materials and textures that OBJ keeps in other files are not needed.
     """
     vertices: list[list[str]] = []
     faces: list[list[int]] = []
@@ -135,7 +135,7 @@ def read_off(path: Path) -> Geometry:
     limits.check_count(vertex_count, "vertices")
     limits.check_count(face_count, "faces")
     body = text[header.end() :]
-    # What may follow on the line of the counts is the number of edges, which nobody needs.
+    # The number of edges may follow on the line of the counts; it is not needed.
     lines = [line for line in body.split("\n")[1:] if line and not line.isspace()]
     if len(lines) < vertex_count + face_count:
         raise ValueError(
@@ -148,7 +148,7 @@ def read_off(path: Path) -> Geometry:
 
 
 def read_stl(path: Path) -> Geometry:
-    """Read an STL file: binary when its size fits its count (some binary files begin with "solid"), else ASCII."""
+    """Read an STL file: binary if its size matches its count (some binary files begin with "solid"), else ASCII."""
     from trimesh.exchange.stl import load_stl_ascii, load_stl_binary  # slow to import, and few formats need it
 
     data = limits.read_bytes(path)
@@ -214,7 +214,7 @@ def read_ply(path: Path) -> Geometry:
 
 
 def _ply_header(data: bytes) -> tuple[dict[str, _Element], bool, int]:
-    """The elements by name, whether their rows are text, and where these begin."""
+    """The elements by name, whether their rows are text, and the offset of the first row."""
     end = data.find(b"end_header", 0, _PLY_HEADER_BYTES)
     newline = data.find(b"\n", end)
     if not data.startswith(b"ply") or end < 0 or newline < 0:
@@ -262,7 +262,7 @@ def _check_ply_sizes(elements: dict[str, _Element], in_text: bool, start: int, d
     lines = data.count(b"\n", start) + (not data.endswith(b"\n"))
     if lines < rows:
         raise ValueError(f"the header declares {rows:,} rows, and {lines:,} lines follow: damaged or cut short")
-    # Each line becomes an array, so a file of blank lines would fill the memory.
+    # Each line becomes an array, so a file of blank lines could exhaust the memory.
     if lines > 2 * rows + 1000:
         raise ValueError(f"the header declares {rows:,} rows, and {lines:,} lines follow")
 

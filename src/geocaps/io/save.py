@@ -25,14 +25,14 @@ CLOUD_SUFFIXES = (".glb", *SAVE_SUFFIXES)
 MESH_SUFFIXES = (".glb", ".obj", ".ply", ".stl")
 COLORED_MESH_SUFFIXES = (".glb", ".obj", ".ply")
 
-# The names that PLY has for the types that are written.
+# PLY's names for the types that are written.
 _PLY_TYPES = {"f4": "float", "f8": "double", "u1": "uchar", "i4": "int"}
-# Enough digits to read the same number back.
+# Enough digits to restore the exact number.
 _DIGITS = {"f4": "%.9g", "f8": "%.17g"}
 _COLORS = ("red", "green", "blue")
 _ROUGH = 0.8
 
-# Columns in the order of the file: x, y, z, then red, green, blue, confidence and label where they are given.
+# Columns in the order of the file: x, y, z, then red, green, blue, confidence and label if they are given.
 Columns = dict[str, np.ndarray]
 
 
@@ -47,13 +47,13 @@ def save_points(
     """Write points [N, 3] as PLY (binary), XYZ, NPY, NPZ or PCD (ascii); the suffix of the path says which.
 
     labels [N] are integers, colors [N, 3] are 0 to 255 (uint8) or 0 to 1 (floats), confidence [N] is 0 to 1. NPY holds
-    the points alone. float64 stays float64, anything else becomes float32. A file of that name is replaced once the new
-    one is complete.
+    only the points. float64 stays float64, anything else becomes float32. An existing file is replaced once the new one
+    is complete.
     """
     path = Path(path)
     check_target(path, SAVE_SUFFIXES)
     if path.suffix.lower() == ".npy" and any(one is not None for one in (labels, colors, confidence)):
-        raise InvalidInputError(f"cannot write {path}: NPY holds points alone, use NPZ or PLY for labels and colors")
+        raise InvalidInputError(f"cannot write {path}: NPY holds only points, use NPZ or PLY for labels and colors")
     array = np.asarray(points)
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "fiu":
         raise InvalidInputError(f"points must be numbers of shape [N, 3], not {array.dtype} of {list(array.shape)}")
@@ -65,7 +65,7 @@ def save_points(
         columns["confidence"] = _check_confidence(confidence, len(array))
     if labels is not None:
         columns["label"] = _check_labels(labels, len(array))
-    with _writing(path) as file:
+    with writing(path) as file:
         _WRITERS[path.suffix.lower()](file, columns)
 
 
@@ -77,7 +77,7 @@ def save_cloud(
     colors: UInt8[np.ndarray, "n 3"] | None = None,
     confidence: Float[np.ndarray, "n"] | None = None,
 ) -> None:
-    """Write a cloud as GLB (points and colours), or as :func:`save_points` does (labels too, but in NPY)."""
+    """Write a cloud as GLB (points and colours), or in the formats of :func:`save_points` (with labels, except NPY)."""
     path = Path(path)
     check_target(path, CLOUD_SUFFIXES)
     if path.suffix.lower() != ".glb":
@@ -95,13 +95,13 @@ def save_cloud(
 
 @dataclass(frozen=True)
 class Mesh:
-    """A named mesh; with a colour (0 to 255) all of it has that colour."""
+    """A named mesh, optionally with one colour (0 to 255)."""
 
     name: str
     vertices: Float[np.ndarray, "v 3"]
     faces: Int[np.ndarray, "f 3"]
     color: UInt8[np.ndarray, "3"] | None = None
-    face_colors: UInt8[np.ndarray, "f 3"] | None = None  # of each face, for PLY alone: the other formats have none
+    face_colors: UInt8[np.ndarray, "f 3"] | None = None  # of each face, only for PLY
 
 
 def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
@@ -110,18 +110,18 @@ def save_meshes(path: str | os.PathLike[str], meshes: Sequence[Mesh]) -> None:
     check_target(path, MESH_SUFFIXES)
     if not meshes:
         raise InvalidInputError(f"cannot write {path}: there is no mesh to write")
-    with _writing(path) as file:
+    with writing(path) as file:
         _MESH_WRITERS[path.suffix.lower()](file, meshes)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write these bytes as a file, all of them or none."""
-    with _writing(path) as file:
+    """Write these bytes to a file, completely or not at all."""
+    with writing(path) as file:
         file.write(content)
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
+def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its place once it is complete."""
     try:
         with written_whole(path) as beside, beside.open("wb") as file:
@@ -131,9 +131,18 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_target(
-    path: Path, suffixes: Collection[str], *, inputs: Iterable[str | os.PathLike[str]] = (), replaces: bool = True
+    path: Path | None,
+    suffixes: Collection[str],
+    *,
+    inputs: Iterable[str | os.PathLike[str]] = (),
+    replaces: bool = True,
 ) -> None:
-    """Refuse a name that cannot be written, or that is one of the inputs; call it before any long work."""
+    """Raise for a path that cannot be written, or that is an input; to be called before any long work.
+
+    None stands for an output that was not requested.
+    """
+    if path is None:
+        return
     if path.suffix.lower() not in suffixes:
         raise UsageError(f"cannot write {path}: the name must end in {' or '.join(sorted(suffixes))}")
     if not path.parent.is_dir():
@@ -142,9 +151,9 @@ def check_target(
     if path.is_dir():
         raise UsageError(f"cannot write {path}: a folder has this name")
     if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: nothing may be written in the folder {path.parent}")
+        raise UsageError(f"cannot write {path}: the folder {path.parent} is not writable")
     if path.exists() and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
-        raise UsageError(f"cannot write {path}: it is an input, and would be replaced")
+        raise UsageError(f"cannot write {path}: it is an input, and would be overwritten")
     if path.exists() and not replaces:
         raise UsageError(f"{path} exists already; choose another name or give --overwrite")
 
@@ -152,7 +161,7 @@ def check_target(
 def write_member(
     archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
 ) -> None:
-    """Write an array of an NPZ piece by piece. A ZipInfo has no date: the same arrays give the same bytes."""
+    """Write an array of an NPZ piece by piece, without a date, so that the same arrays give the same bytes."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
@@ -228,7 +237,7 @@ def _write_npz(file: IO[bytes], columns: Columns) -> None:
 
 
 def _write_pcd(file: IO[bytes], columns: Columns) -> None:
-    """PCD keeps a colour in one number, 0xRRGGBB."""
+    """PCD stores a colour as one number, 0xRRGGBB."""
     fields = dict(columns)
     if "red" in fields:
         red, green, blue = (fields.pop(name).astype(np.uint32) for name in _COLORS)
@@ -246,7 +255,7 @@ def _write_pcd(file: IO[bytes], columns: Columns) -> None:
 
 
 def _glb(parts: Sequence[tuple[str, trimesh.Trimesh | trimesh.PointCloud]], center: Float[np.ndarray, "3"]) -> bytes:
-    """GLB has float32 only: what lies far from the origin is stored about its centre, and the nodes move it there."""
+    """GLB has only float32, so points far from the origin are stored about their centre, and moved by the nodes."""
     import trimesh
     from trimesh.transformations import translation_matrix
 
@@ -263,7 +272,7 @@ def _write_glb(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
 
     center, parts = _center(np.concatenate([mesh.vertices for mesh in meshes])), []
     for mesh in meshes:
-        # Double-sided: a decoded surface has no outside, and viewers hide the backs of what has one.
+        # Double-sided, because a decoded surface has no outside, and viewers hide back faces otherwise.
         paint = PBRMaterial(name=mesh.name, doubleSided=True, metallicFactor=0.0, roughnessFactor=_ROUGH)
         if mesh.color is not None:
             paint.baseColorFactor = [*mesh.color, 255]
@@ -273,7 +282,7 @@ def _write_glb(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
 
 
 def _write_obj(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
-    """Colours stand behind the coordinates, from 0 to 1, as most programs read them."""
+    """Colours follow the coordinates, from 0 to 1, as most programs read them."""
     first = 1
     for mesh in meshes:
         file.write(f"o {mesh.name}\n".encode())
@@ -288,7 +297,7 @@ def _write_obj(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
 
 
 def _write_ply_meshes(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
-    """Colours only where every mesh has one."""
+    """With colours only if every mesh has one."""
     exact = any(mesh.vertices.dtype == np.float64 for mesh in meshes)
     vertices = np.concatenate([mesh.vertices for mesh in meshes]).astype("<f8" if exact else "<f4")
     columns: Columns = dict(zip("xyz", vertices.T, strict=True))
@@ -319,7 +328,7 @@ def _write_stl(file: IO[bytes], meshes: Sequence[Mesh]) -> None:
 
 
 def _center(points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "3"]:
-    """The middle of points so far out that float32 would lose digits, else the origin: no shift is simplest."""
+    """The middle of points so far out that float32 would lose digits, or else the origin."""
     low, high = points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64)
     return (low + high) / 2 if np.abs((low + high) / 2).max() > (high - low).max() else np.zeros(3)
 

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from geocaps.geometry.se3 import Batch, Pose
-from geocaps.model.capsules import Capsules, Frames, Parts
+from geocaps.geometry.se3 import Pose
+from geocaps.model.capsules import Capsules, Parse, Parts
 from geocaps.model.config import ModelConfig, ObjectConfig
 from geocaps.model.object import AgreeingObject
 from geocaps.model.object_paper import PaperObject
 from geocaps.model.parts import PartsResult, PointsToParts
 
 
-@dataclass(frozen=True)
-class Parse(Batch):
-    """What the model sees in a batch of clouds ``[b, n, 3]``."""
-
-    parts: Capsules  # [b, j]
-    share: Float[Tensor, "b j"]  # of the cloud, routed to each part
-    object: Capsules  # [b]
-    scale: Float[Tensor, "b"]  # radius of the whole object, where the cloud's own is 1
-    candidates: Pose  # [b, s]: where the starting viewpoints were led
-    probability: Float[Tensor, "b s"]
-    percept: Float[Tensor, "b j d"] | None  # what the object looks like from each part; None in the paper's layer
-    frames: Frames | None  # what it looks like from the frames on its axes; None in the paper's layer
-    places: Pose | None  # [b, j]: where each part was looked at from; None in the paper's layer
-
-    def turned(self, turn: Pose) -> Parse:
-        """The objects as they would be seen if each were turned by ``turn [b]``: poses turn, what is seen stays."""
-        return replace(
-            self,
-            parts=self.parts.placed_at(turn[:, None]),
-            object=self.object.placed_at(turn),
-            candidates=turn[:, None] @ self.candidates,
-            frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
-            places=None if self.places is None else turn[:, None] @ self.places,
-        )
-
-
 class GeometricCapsuleAutoencoder(nn.Module):
-    """PointsToParts and an object layer. Works in the normalised frame: centred clouds inside the unit sphere."""
+    """PointsToParts and an object layer, in the normalised frame: centred clouds inside the unit sphere."""
 
     object: AgreeingObject | PaperObject
 
@@ -58,7 +30,7 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def parse(self, points: Float[Tensor, "b n 3"]) -> Parse:
-        """Inference: part capsules, then the object capsule. Deterministic: random starts are always the same."""
+        """Inference: part capsules, then the object capsule. Deterministic, since random starts are always the same."""
         parts = self.parts(points).parts
         return self.parse_parts(parts, points.to(parts.share))
 
@@ -70,18 +42,16 @@ class GeometricCapsuleAutoencoder(nn.Module):
         generator: torch.Generator | None = None,
         trials: int = 1,
     ) -> Parse:
-        """The second layer alone, from given parts (the paper rotates those in its Table 1).
+        """The second layer alone, from given parts, which the paper rotates for its Table 1.
 
-        Only the paper's layer needs the points, to choose among ``trials`` random starts the one that reconstructs
-        them best; ours sees nothing but parts.
+        Only the paper's layer needs the points, to choose the one of ``trials`` random starts that reconstructs them
+        best; ours sees nothing but parts.
         """
         if isinstance(self.object, PaperObject):
             assert points is not None
             starts = self.object.starts(points, generator, trials)
-            seen = self.object.perceive(self.parts, points, parts.capsules, starts)
-        else:
-            seen = self.object.perceive(self.parts, parts)
-        return Parse(parts.capsules, parts.share, **vars(seen))
+            return self.object.perceive(self.parts, points, parts, starts)
+        return self.object.perceive(self.parts, parts)
 
     def reconstruct(self, seen: Parse) -> Float[Tensor, "b j m 3"]:
         """Object capsules → part capsules U → points Y: the two-layer reconstruction, of the whole object."""
@@ -90,10 +60,10 @@ class GeometricCapsuleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def decomposition(self, points: Float[Tensor, "b n 3"], seen: Parse) -> PartsResult:
-        """``T = PointsToParts(X, U, 3)`` (Algorithm 2, line 12): the object's own decomposition of its points.
+        """``T = PointsToParts(X, U, 3)`` (Algorithm 2, line 12): the canonical decomposition of the points.
 
-        Part j is what the j-th decoder of the object explains, so it means the same from object to object. In the whole
-        object's frame: moved to its centre and scaled to its size, not rotated.
+        Part j belongs to the j-th decoder of the object capsule, so it is comparable between objects. In the frame of
+        the whole object: moved to its centre and scaled by its size, but not rotated.
         """
         whole = (points - seen.object.pose.translation[:, None]) / seen.scale[:, None, None]
         return self.parts(whole, self._decoded(seen))
@@ -102,3 +72,10 @@ class GeometricCapsuleAutoencoder(nn.Module):
         """U ``[b, j]`` of the objects at the origin with radius 1."""
         pose = seen.object.pose
         return self.object.decode(Capsules(Pose(torch.zeros_like(pose.translation), pose.wxyz), seen.object.feature))
+
+
+def untrained(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
+    """A model with random weights from a seed. PyTorch's global generator, which initialises them, is restored."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GeometricCapsuleAutoencoder(config)

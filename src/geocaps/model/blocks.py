@@ -1,6 +1,6 @@
 """Networks of appendices A.1 and B.1: ResNet blocks, embedding and projection, the folding and the part decoders.
 
-The paper writes the blocks with matrices only; these have biases, as PyTorch's linear layers do by default.
+The paper writes the blocks without biases; these have them, as PyTorch's linear layers do by default.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class ResBlock(nn.Module):
         self.second = linear(width, width)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        # In place on fresh results: no gradient needs what is overwritten, and memory is what this costs.
+        # In place, because memory dominates the cost, and no gradient needs the values that are overwritten.
         return self.second(self.first(x).relu_()).add_(x).relu_()
 
 
 def embedding(inputs: int, width: int, blocks: int) -> nn.Sequential:
-    """``inputs → width → Relu → Res × blocks``: Q_embed and F_embed. Its output is never negative."""
+    """``inputs → width → Relu → Res × blocks``: Q_embed and F_embed. The output is non-negative."""
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(inplace=True), *(ResBlock(width) for _ in range(blocks)))
 
 
@@ -40,9 +40,9 @@ def projection(inputs: int, width: int, blocks: int, outputs: int) -> nn.Sequent
 
 
 def start_at_identity(projecting: nn.Sequential) -> None:
-    """Makes an untrained pose vote nearly "stay": small weights, and a quaternion bias of w = 1 (output 3).
+    """Makes untrained pose votes nearly the identity: small weights, and a quaternion bias of w = 1 (output 3).
 
-    Without it the first votes are arbitrary half turns, which the first steps of training only unlearn.
+    Otherwise the first votes are arbitrary rotations, which training would have to unlearn.
     """
     last = projecting[-1]
     assert isinstance(last, nn.Linear)
@@ -85,15 +85,15 @@ def random_square(*shape: int, generator: torch.Generator) -> Float[Tensor, "*sh
 
 
 def grid_square(count: int) -> Float[Tensor, "count 2"]:
-    """The fixed grid that stands for the random sample at inference, cell centres: same input, same output."""
+    """The fixed grid (cell centres) that replaces the random sample at inference, which makes it deterministic."""
     side = math.isqrt(count)
-    # On the CPU wherever the model is made: on the device "meta", where weights are checked, arange imports a compiler.
+    # Always on the CPU: on the device "meta", on which weights are checked, arange imports a compiler.
     line = (torch.arange(side, dtype=torch.float32, device="cpu") + 0.5) / side - 0.5
     return torch.cartesian_prod(line, line)
 
 
 def grid_triangles(side: int) -> Int[Tensor, "t 3"]:
-    """Two triangles for each cell of :func:`grid_square`'s grid: the decoded points become a surface."""
+    """Two triangles for each cell of the grid of :func:`grid_square`, to connect decoded points to a surface."""
     corner = (torch.arange(side - 1)[:, None] * side + torch.arange(side - 1)).flatten()
     upper = torch.stack([corner, corner + side, corner + 1], dim=-1)
     lower = torch.stack([corner + 1, corner + side, corner + side + 1], dim=-1)
@@ -107,14 +107,15 @@ class FoldingDecoder(nn.Module):
     ``learn_sigma`` a second head gives each part's log σ.
     """
 
-    def __init__(self, feature: int, width: int, blocks: int, learn_sigma: bool) -> None:
+    def __init__(self, feature: int, width: int, blocks: int, log_sigma: float, learn_sigma: bool = False) -> None:
         super().__init__()
-        # The first layer on the concatenation [feature, s], in two pieces: the feature's product is the same for all
-        # of a part's M points and is computed once.
+        # The first layer on the concatenation [feature, s], in two pieces, because the product with the feature is the
+        # same for all M points of a part and is computed only once.
         self.from_feature = nn.Linear(feature, width)
         self.from_square = nn.Linear(2, width, bias=False)
         self.blocks = nn.Sequential(*(ResBlock(width) for _ in range(blocks)))
         self.to_point = nn.Linear(width, 3)
+        self.constant = log_sigma
         self.to_log_sigma = nn.Linear(feature, 1) if learn_sigma else None
         if self.to_log_sigma is not None:
             nn.init.zeros_(self.to_log_sigma.weight)
@@ -129,8 +130,8 @@ class FoldingDecoder(nn.Module):
         """PartsToPointsDecoder (Algorithm 1, lines 18–22): ``Y^j = {v_q ⊙ G(v_f, s)}``."""
         return parts.pose.apply(self(parts.feature, square))
 
-    def log_sigma(self, feature: Float[Tensor, "*parts d"], constant: float) -> Float[Tensor, "*parts"]:
-        """log σ_j of each part: the constant, plus what the feature says when σ is learned."""
+    def log_sigma(self, feature: Float[Tensor, "*parts d"]) -> Float[Tensor, "*parts"]:
+        """log σ_j of each part: the constant, plus an offset computed from the feature if σ is learned."""
         if self.to_log_sigma is None:
-            return torch.full(feature.shape[:-1], constant, dtype=feature.dtype, device=feature.device)
-        return constant + self.to_log_sigma(feature).squeeze(-1)
+            return torch.full(feature.shape[:-1], self.constant, dtype=feature.dtype, device=feature.device)
+        return self.constant + self.to_log_sigma(feature).squeeze(-1)

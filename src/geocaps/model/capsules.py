@@ -1,14 +1,14 @@
-"""Capsules (section 3.1) and Multi-View Agreement (section 3.2), once, for both layers.
+"""Capsules (section 3.1) and Multi-View Agreement (section 3.2), for both layers.
 
 From a current pose, K perturbed viewpoints look at the object. The pose-voting network Q moves each viewpoint towards a
 canonical one (repeatedly: setting E of Table 1 votes three times), and the feature-voting network F records a percept
-from there. Where percepts disagree, the consensus is noisy, and the decoder teaches them to agree.
+from there. If percepts disagree, the consensus is noisy, and the reconstruction loss teaches them to agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,7 @@ from geocaps.geometry.se3 import Batch, Pose
 
 @dataclass(frozen=True)
 class Capsules(Batch):
-    """A batch of capsules; the last leading dimension counts the parts where there are parts."""
+    """A batch of capsules; for part capsules, the last leading dimension is that of the parts."""
 
     pose: Pose
     feature: Float[Tensor, "*batch d"]
@@ -29,13 +29,13 @@ class Capsules(Batch):
         return Capsules(self.pose.relative_to(viewpoint), self.feature)
 
     def placed_at(self, pose: Pose) -> Capsules:
-        """The inverse of :meth:`observed_from`: capsules given in the frame ``pose``, brought to its parent's frame."""
+        """The inverse of :meth:`observed_from`: capsules from the frame ``pose`` to its parent frame."""
         return Capsules(pose @ self.pose, self.feature)
 
 
 @dataclass(frozen=True)
 class Parts(Batch):
-    """All that layer 2 knows of a cloud: its part capsules ``[..., j]``, and the share of the cloud routed to each."""
+    """The input of layer 2: the part capsules ``[..., j]`` of a cloud, and the share of the cloud routed to each."""
 
     capsules: Capsules
     share: Float[Tensor, "*batch j"]
@@ -48,14 +48,14 @@ PerceptVote = Callable[[Pose], Tensor]
 
 
 NOISE_TRANSLATION = 0.05
-"""Largest translation of a perturbed viewpoint; the paper gives no figure. A quarter of a typical part's radius."""
+"""Largest translation of a perturbed viewpoint, a quarter of a typical part's radius; the paper gives no value."""
 
 
 @dataclass(frozen=True)
 class Frames(Batch):
-    """The 24 frames on an object's axes ``[b, 24]``, and what it looks like from each: unit vectors.
+    """The 24 frames on an object's axes ``[b, 24]``, and a descriptor (unit vector) of the object as seen from each.
 
-    By these two objects are compared turn by turn (``geocaps.model.look.turn_similarity``).
+    They give the similarity of two objects under each of 24 rotations (``geocaps.model.look.turn_similarity``).
     """
 
     pose: Pose
@@ -63,20 +63,32 @@ class Frames(Batch):
 
 
 @dataclass(frozen=True)
-class Perception:
-    """What an object layer saw: the object capsule ``[b]``, where each start was led ``[b, s]``, its probability."""
+class Parse(Batch):
+    """Everything the model makes of a batch of clouds ``[b, n, 3]``.
 
-    object: Capsules
-    scale: Float[Tensor, "b"]
-    """Radius of the whole object; 1 where the layer does not tell it from the cloud's own."""
-    candidates: Pose
+    The paper's object layer does not look at objects, so the last three are None there.
+    """
+
+    parts: Capsules  # [b, j]
+    share: Float[Tensor, "b j"]  # of the cloud, routed to each part
+    object: Capsules  # [b]
+    scale: Float[Tensor, "b"]  # radius of the whole object, where the cloud's own is 1; the paper's layer: always 1
+    candidates: Pose  # [b, s]: where the votes led the starting viewpoints
     probability: Float[Tensor, "b s"]
-    percept: Float[Tensor, "b j d"] | None = None
-    """What the object looks like from each part, in layers that look."""
-    frames: Frames | None = None
-    """The frames that it was looked at from first, in layers that look."""
-    places: Pose | None = None
-    """Where each part was looked at from ``[b, j]``, in layers that look."""
+    percept: Float[Tensor, "b j d"] | None = None  # what the object looks like from each part
+    frames: Frames | None = None  # what it looks like from the frames on its axes
+    places: Pose | None = None  # [b, j]: where each part's percept was taken from
+
+    def turned(self, turn: Pose) -> Parse:
+        """The same objects, each rotated by ``turn [b]``: poses rotate, features stay."""
+        return replace(
+            self,
+            parts=self.parts.placed_at(turn[:, None]),
+            object=self.object.placed_at(turn),
+            candidates=turn[:, None] @ self.candidates,
+            frames=None if self.frames is None else replace(self.frames, pose=turn[:, None] @ self.frames.pose),
+            places=None if self.places is None else turn[:, None] @ self.places,
+        )
 
 
 def perturbed_viewpoints(
@@ -97,10 +109,10 @@ def vote_pose(viewpoints: Pose, pose_vote: PoseVote, steps: int) -> Pose:
 
 
 def consensus(percepts: Float[Tensor, "*batch k d"], generator: torch.Generator | None) -> Float[Tensor, "*batch d"]:
-    """The percepts' mean μ and variance σ, sampled as ``μ + σ·ε`` (section 3.2).
+    """The mean μ and variance σ of the percepts, sampled as ``μ + σ·ε`` (section 3.2).
 
-    The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``: its variance is
-    the noise scale. Kept literally. Without a generator (inference) the consensus is the mean.
+    The paper calls ``σ = 1/K Σ (f_k - μ)²`` the variance and then samples ``N(μ, σ²)`` as ``μ + σ·ε``, using the
+    variance as a standard deviation. We follow it literally. Without a generator (inference), the mean.
     """
     mean = percepts.mean(dim=-2)
     if generator is None:
@@ -117,6 +129,6 @@ def agree(
     steps: int = 1,
     generator: torch.Generator | None = None,
 ) -> Capsules:
-    """The whole mechanism from given viewpoints ``[..., K]``; the first transformed viewpoint becomes the pose."""
+    """Multi-View Agreement from given viewpoints ``[..., K]``; the first of them, as moved by Q, becomes the pose."""
     canonical = vote_pose(viewpoints, pose_vote, steps)
     return Capsules(canonical[..., 0], consensus(percept_vote(canonical), generator))

@@ -1,10 +1,10 @@
 """Checkpoint folders: ``config.json``, ``model.safetensors``, ``card.md`` and, to resume, ``training.pt``.
 
-A folder cannot be replaced in one move, so a save writes a complete new one beside, moves the old one aside, moves the
-new one in and deletes the old one. A kill between the two moves leaves the name empty and the old folder aside, under
-a name that every reader knows: nothing is ever half-written, and nothing that existed is lost.
+A folder cannot be replaced in one move, so saving writes a complete new one beside it, moves the old one aside, moves
+the new one into place, and deletes the old one. If the process is killed between the two moves, the old folder is still
+aside, under a name that all readers know: nothing is ever half-written, and nothing is lost.
 
-torch is imported where weights become tensors: a folder is found, checked and described without it.
+torch is imported only where weights become tensors: a folder is found, checked and described without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import geocaps.model.autoencoder
 
 SHIPPED = "shipped"
-"""The name of the weights that ship with the package, where a checkpoint folder can be named."""
+"""The name of the weights that ship with the package, in place of a checkpoint folder."""
 
 CONFIG, WEIGHTS, CARD, TRAINING = "config.json", "model.safetensors", "card.md", "training.pt"
 _FORMAT = 2
@@ -52,7 +52,7 @@ def save_checkpoint(
     card: str,
     training_state: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a checkpoint folder; a failure at any instant leaves what was there before."""
+    """Writes a checkpoint folder; a failure at any moment leaves the previous one intact."""
     folder = Path(folder)
     config = {"format": _FORMAT, "model": model.config.to_dict()}
     contents = {
@@ -81,7 +81,7 @@ def load_checkpoint(
 ) -> geocaps.model.autoencoder.GeometricCapsuleAutoencoder:
     """The model of a checkpoint folder (by default the shipped one), in evaluation mode.
 
-    Every weight must be there, and nothing else.
+    The file must have exactly the weights of the model.
     """
     import torch
     from safetensors import SafetensorError
@@ -97,7 +97,7 @@ def load_checkpoint(
         raise CheckpointError(f"{place / WEIGHTS} {_DAMAGED}") from error
     with torch.device("meta"):
         expected = GeometricCapsuleAutoencoder(config).state_dict()
-    # Names, shapes, types and finiteness, before any memory is taken for the model.
+    # Names, shapes, types and finiteness are checked before memory is allocated for the model.
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing or extra:
         what = f"lacks {missing[0]!r}" if missing else f"has an unknown {extra[0]!r}"
@@ -131,7 +131,7 @@ def find_weights(folder: str | os.PathLike[str] | None = None) -> Weights:
 
 
 def find_checkpoint(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where the checkpoint really is: its own place, or aside when a save was cut off between its two moves.
+    """The checkpoint's folder, or the one left aside if saving was interrupted between its two moves.
 
     Without a folder, the checkpoint that ships with the package.
     """
@@ -139,21 +139,21 @@ def find_checkpoint(folder: str | os.PathLike[str] | None = None) -> Path:
     place = folder if folder.exists() else _aside(folder)
     if place.is_dir():
         for name in (CONFIG, WEIGHTS, CARD, TRAINING):
-            # Opening a pipe or a device would wait for ever.
+            # Opening a pipe or a device would block forever.
             if (place / name).exists() and not (place / name).is_file():
                 raise CheckpointError(f"{place / name} is not a regular file: copy its content to one first")
         return place
     what = "is a file" if folder.exists() else "does not exist"
     if folder.name == "best" and folder.with_name("last").is_dir():
         raise CheckpointError(
-            f"{folder} {what}: this training chose no best checkpoint, for want of held-out objects; "
-            f"take {folder.with_name('last')}"
+            f"{folder} {what}: this training had too few held-out objects to choose a best checkpoint; "
+            f"use {folder.with_name('last')}"
         )
     raise CheckpointError(f"{folder} {what}; a checkpoint is a folder with {CONFIG} and {WEIGHTS}")
 
 
 def read_config(place: Path) -> ModelConfig:
-    """The model's configuration. Sizes are bounded, so that a hostile file cannot ask for all the memory."""
+    """The model's configuration. Sizes are limited, so that a hostile file cannot exhaust the memory."""
     path = place / CONFIG
     try:
         values = json.loads(_read_bytes(path, _LARGEST_CONFIG))
@@ -183,12 +183,12 @@ def read_config(place: Path) -> ModelConfig:
 
 
 def weights_of(model: geocaps.model.autoencoder.GeometricCapsuleAutoencoder) -> str:
-    """Identity of a model's weights: the SHA-256 of the file that they are saved as."""
+    """Identity of a model's weights: the SHA-256 of the file in which they are saved."""
     return hashlib.sha256(_weights_bytes(model)).hexdigest()
 
 
 def count_weights(path: Path) -> int:
-    """How many numbers a file of weights holds, from its header: its length in 8 bytes, then JSON (safetensors)."""
+    """Number of parameters in a safetensors file, from its header: the length in 8 bytes, then JSON."""
     content = _read_bytes(path)
     end = 8 + int.from_bytes(content[:8], "little")
     try:
@@ -203,7 +203,7 @@ def count_weights(path: Path) -> int:
 
 
 def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a training needs to continue, read without executing anything (``weights_only``)."""
+    """The state needed to resume a training, read without executing code (``weights_only``)."""
     path = find_checkpoint(folder) / TRAINING
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: this checkpoint can be used, but not resumed")
@@ -212,8 +212,10 @@ def load_training_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes make the unpickler raise nearly anything; it executes none of them
-        raise CheckpointError(f"{path} is damaged or not a geocaps training state: restore it or start anew") from error
+    except Exception as error:  # damaged bytes make the unpickler raise nearly anything; it executes nothing
+        raise CheckpointError(
+            f"{path} is damaged or not a geocaps training state: restore it or start again"
+        ) from error
     if not isinstance(state, dict):
         raise CheckpointError(f"{path} holds {type(state).__name__}, not a training state")
     return state
@@ -261,7 +263,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes names durable, where the system can open a folder (Windows cannot, and needs no such call)."""
+    """Makes names durable on systems that can open a folder (Windows cannot, and need not)."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

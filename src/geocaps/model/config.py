@@ -1,6 +1,7 @@
-"""Sizes and constants of the model, checked when they are made, and the named presets.
+"""Configuration of the model, checked on construction, and the named presets.
 
-``paper`` holds the values of appendices A and B; A–E are the rows of Table 1; ``cpu`` is what two cores can train.
+``paper`` has the values of appendices A and B; A–E are the rows of Table 1; ``cpu`` is small enough to train on two
+cores.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any, ClassVar, Literal
 from geocaps.errors import ConfigError
 
 MAX_COORDINATE = 1e15
-"""Beyond this, squared distances overflow float32 even after centring in float64 and scaling back is meaningless."""
+"""Beyond this, squared distances overflow float32, and scaling results back is meaningless."""
 
 
 class _Sizes:
-    """A configuration in which every whole number is a size."""
+    """A configuration whose integers are all sizes."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # type: ignore[arg-type]
@@ -35,7 +36,7 @@ class PartsConfig(_Sizes):
     blocks: int = 3
     decoder_width: int = 64
     decoder_blocks: int = 1
-    decoded: int = 256  # M: points decoded per part; a square number, as inference decodes a square grid
+    decoded: int = 256  # M: points decoded per part; a square number, since inference decodes a square grid
     iterations: int = 3
     views: int = 4
     noise_degrees: float = 45.0
@@ -56,10 +57,10 @@ class ObjectConfig(_Sizes):
     """Our object layer (``model/object.py``)."""
 
     layer: ClassVar[str] = "ours"
-    voting_steps: ClassVar[int] = 2  # votes that lead the best starts on
+    voting_steps: ClassVar[int] = 2  # votes by which the best starts move
 
     feature: int = 256
-    percept: int = 64  # numbers that say what the object looks like from one of its parts
+    percept: int = 64  # size of what the object looks like from one of its parts
     width: int = 256
     channels: int = 32
     blocks: int = 1
@@ -84,7 +85,7 @@ class PaperObjectConfig(_Sizes):
 
 @dataclass(frozen=True)
 class AgreementWeights:
-    """How the terms of our object layer's loss add up."""
+    """Weights of the terms in the loss of our object layer."""
 
     choice: float = 0.5
     common: float = 1.0
@@ -107,7 +108,7 @@ class PaperWeights:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The whole model: what ``config.json`` of a checkpoint holds."""
+    """The whole model, as stored in ``config.json`` of a checkpoint."""
 
     points: int = 2048
     parts: PartsConfig = field(default_factory=PartsConfig)
@@ -147,7 +148,7 @@ class ModelConfig:
 
 
 SETTINGS = {"A": (1, 1), "B": (2, 1), "C": (4, 1), "D": (4, 1), "E": (4, 3)}
-"""The rows of Table 1: views and voting steps. D differs from C in the noise of its training alone."""
+"""The rows of Table 1: views and voting steps. D differs from C only in the noise during training."""
 _PAPER = ModelConfig(points=2048, parts=PartsConfig(start="random"), object=PaperObjectConfig())
 PRESETS: dict[str, ModelConfig] = {
     "cpu": ModelConfig(
@@ -162,5 +163,5 @@ PRESETS: dict[str, ModelConfig] = {
 
 def preset(name: str) -> ModelConfig:
     if name not in PRESETS:
-        raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise ConfigError(f"there is no preset {name!r}: choose from {', '.join(PRESETS)}")
     return PRESETS[name]

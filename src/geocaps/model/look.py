@@ -1,8 +1,9 @@
 """Looks: an object as seen from a viewpoint, ``V | z`` (ours).
 
-An object is shown by the surfaces that its part capsules decode to. From a viewpoint, which has a width as well as a
-pose, their points are counted into a small grid, and a network makes one vector of it. Counted so, many points cost
-less to look at than a set embedding of a few, and two decompositions of one object fill nearly the same cells.
+An object is represented by the surfaces that its part capsules decode to. In the frame of a viewpoint, which has a
+width as well as a pose, their points are counted in the cells of a small grid, and a network turns the grid into one
+vector. This is cheaper for many points than a set embedding is for a few, and two decompositions of one object fill
+nearly the same cells.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ SIDE = 16
 """Cells along a side of the grid."""
 _PATCH = 4
 _CONTRAST = 4.0
-"""Few cells are filled: at their own scale they would drown in the biases."""
+"""Scale of the input: few cells are filled, and unscaled they would be negligible beside the biases."""
 _EMPTY = 1e-4
 _FULL = 64.0
-"""A 64th of an object in one cell counts as 1."""
+"""A cell with a 64th of the object has the value 1."""
 _AT_A_TIME = 1 << 14
-"""Points that are counted at a time: what they need stays in cache, which makes it three times as quick."""
+"""Points counted at a time, so that they stay in cache, which is three times as fast."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Objects as layer 2 sees them: points of their parts' surfaces, and how much of the object each stands for."""
+    """Objects as layer 2 sees them: points on the surfaces of their parts, and each point's share of the object."""
 
     points: Float[Tensor, "b n 3"]
     weight: Float[Tensor, "b n"]  # adds up to 1
@@ -40,13 +41,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Viewpoints(Batch):
-    """Where objects are looked at from: ``[b, k]`` poses, and the half width of what is seen from each."""
+    """Viewpoints on objects: poses ``[b, k]``, and half the width of the cube that is seen from each."""
 
     pose: Pose
     width: Float[Tensor, "*batch"]
 
     def observe(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b k n 3"]:
-        """``z⁻¹ ⊙ x`` in units of the half width: what is seen lies in [-1, 1]³; one product for all viewpoints."""
+        """``z⁻¹ ⊙ x`` in units of the half width: the visible cube is [-1, 1]³. One product for all viewpoints."""
         rotation = self.pose.rotation_matrix() / self.width[..., None, None]
         origin = (self.pose.translation[..., None, :] @ rotation).squeeze(-2)
         turned = points @ rotation.transpose(1, 2).flatten(2)
@@ -56,8 +57,8 @@ class Viewpoints(Batch):
 def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch g g g"]:
     """The share of an object near each node of a grid over the cube [-1, 1]³, times 64.
 
-    Every point is shared by the eight nodes around it in proportion to its nearness to them (trilinear), so the grid
-    changes smoothly with the viewpoint. What lies outside the cube is not seen, and what is near its sides fades.
+    Every point is distributed over the eight nodes around it (trilinear), so that the grid changes smoothly with the
+    viewpoint. Points outside the cube are not seen, and points near its sides fade out.
     """
     *batch, count, _ = points.shape
     rows = max(1, _AT_A_TIME // count)
@@ -72,47 +73,38 @@ def occupancy(points: Float[Tensor, "*batch n 3"], weight: Float[Tensor, "*batch
         near_x, near_y, near_z = (torch.stack([1 - upper, upper]) for upper in (place - low).unbind(dim=-1))
         near_x = near_x * (_FULL * share * inside)
         cells = some.new_zeros(len(some), SIDE**3)
-        for x, y, z in product((0, 1), repeat=3):  # one corner after the other: together they would not stay in cache
+        for x, y, z in product((0, 1), repeat=3):  # one corner at a time: all together would not fit into the cache
             cells.scatter_add_(1, node + (x * SIDE + y) * SIDE + z, near_x[x] * near_y[y] * near_z[z])
         grids.append(cells)
     return torch.cat(grids).view(*batch, SIDE, SIDE, SIDE)
 
 
-def _proper_axes() -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-    """The 24 rotations of a cube onto itself as (permutation, signs): axis a of the new frame is ± axis p_a."""
+def _cube() -> Float[Tensor, "24 3 3"]:
+    """The 24 rotations of a cube onto itself: signed permutations of the axes; columns are the new axes."""
     found = []
-    for order, signs in product(permutations(range(3)), product((1, -1), repeat=3)):
-        matrix = torch.zeros(3, 3)
-        for new, (old, sign) in enumerate(zip(order, signs, strict=True)):
-            matrix[old, new] = sign
-        if torch.linalg.det(matrix) > 0:
-            found.append((order, signs))
-    return found  # type: ignore[return-value]
+    for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
+        rotation = torch.zeros(3, 3)
+        rotation[list(order), range(3)] = torch.tensor(signs)
+        if torch.linalg.det(rotation) > 0:
+            found.append(rotation)
+    return torch.stack(found)
 
 
-CUBE = _proper_axes()
-
-
-def cube_rotations() -> Float[Tensor, "24 3 3"]:
-    """The 24 proper signed permutations of the axes; columns are the new axes."""
-    rotations = torch.zeros(len(CUBE), 3, 3)
-    for number, (order, signs) in enumerate(CUBE):
-        rotations[number, list(order), [0, 1, 2]] = torch.tensor(signs, dtype=torch.float32)
-    return rotations
+CUBE = _cube()
+"""The first of them is the identity."""
 
 
 @functools.cache
 def cube_products() -> Int[Tensor, "24 24"]:
-    """Which of the 24 rotations ``C_g C_k`` is."""
-    cube = cube_rotations()
-    both = cube[:, None] @ cube[None, :]
-    return (both[:, :, None] - cube).abs().sum((-1, -2)).argmin(-1)
+    """The number of ``C_g C_k`` among the 24 rotations."""
+    both = CUBE[:, None] @ CUBE[None, :]
+    return (both[:, :, None] - CUBE).abs().sum((-1, -2)).argmin(-1)
 
 
 def turn_similarity(a: Float[Tensor, "*batch 24 d"], b: Float[Tensor, "*batch 24 d"]) -> Float[Tensor, "*batch 24"]:
-    """How alike two objects look if frame k of A is frame ``C_g C_k`` of B, for each turn g: the mean over frames.
+    """Similarity of two objects for each rotation g that maps frame k of A to frame ``C_g C_k`` of B: mean over frames.
 
-    From descriptors of what their frames see.
+    Computed from descriptors of what is seen from the frames.
     """
     frame_by_frame = a @ b.mT
     table = cube_products().to(a.device).mT  # [k, g]: the frame of B that k would be
@@ -122,9 +114,9 @@ def turn_similarity(a: Float[Tensor, "*batch 24 d"], b: Float[Tensor, "*batch 24
 def _turned_cells() -> Int[Tensor, "24 cells"]:
     cells = torch.arange(SIDE**3).view(SIDE, SIDE, SIDE)
     turned = []
-    for order, signs in CUBE:
-        axes = [new for new, sign in enumerate(signs) if sign < 0]
-        turned.append(cells.permute(order).flip(axes).flatten())
+    for rotation in CUBE:
+        reversed_axes = (rotation.sum(dim=0) < 0).nonzero().flatten().tolist()
+        turned.append(cells.permute(*rotation.abs().argmax(dim=0).tolist()).flip(reversed_axes).flatten())
     return torch.stack(turned)
 
 
@@ -132,7 +124,7 @@ _TURNED = _turned_cells()
 
 
 def turned_grids(grid: Float[Tensor, "b g g g"]) -> Float[Tensor, "b 24 g g g"]:
-    """What the 24 turned viewpoints see, without counting again: one grid, transposed and flipped."""
+    """The grids of the 24 rotated viewpoints, without counting again: one grid, transposed and flipped."""
     return grid.flatten(1)[:, _TURNED.to(grid.device)].unflatten(-1, (SIDE, SIDE, SIDE))
 
 
@@ -140,8 +132,8 @@ def turned_grids(grid: Float[Tensor, "b g g g"]) -> Float[Tensor, "b 24 g g g"]:
 def seen_from(shown: Shown, viewpoints: Viewpoints) -> Float[Tensor, "b k g g g"]:
     """``V | z`` as a grid, for every viewpoint ``[b, k]``.
 
-    A surface fills few cells: the square root lets thin parts be seen beside dense ones. Softened at 0, where its slope
-    would make rounding visible.
+    The square root makes thin parts visible beside dense ones. It is softened at 0, where its slope would amplify
+    rounding.
     """
     weight = shown.weight[:, None].expand(*viewpoints.width.shape, -1)
     cells = occupancy(viewpoints.observe(shown.points), weight)
@@ -151,9 +143,9 @@ def seen_from(shown: Shown, viewpoints: Viewpoints) -> Float[Tensor, "b k g g g"
 class Look(nn.Module):
     """A network on the grid: one vector for each viewpoint.
 
-    The grid is cut into 4³ patches; a small network shared by the patches describes each, and a linear layer the whole.
-    Overlapping convolutions learnt no more in the first 100 steps (not compared further), and a step cost twice as
-    much. All objects fill the grid alike but for details: the normalisation keeps these apart from the start.
+    The grid is cut into 4³ patches, each described by the same small network; a linear layer combines the descriptions.
+    Overlapping convolutions learned no more in the first 100 steps (not compared further), at twice the cost per step.
+    The grids of different objects differ only in details, which the normalisation amplifies from the start.
     """
 
     def __init__(self, width: int, channels: int) -> None:

@@ -19,7 +19,7 @@ from geocaps.model.capsules import Capsules
 Terms = dict[str, Tensor]
 """The terms of a loss by name, each ``[b]``."""
 FEATURE_SHARE = 0.25
-"""What the cosine of two objects' features counts beside the late interaction of their parts, in retrieval by both."""
+"""Weight of the cosine of two objects' features beside the late interaction of their parts, in retrieval by both."""
 _BLOCK = 1 << 20
 
 
@@ -72,14 +72,14 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def chamfer(x: Float[Tensor, "b n 3"], y: Float[Tensor, "b m 3"]) -> Float[Tensor, "b"]:
-    """Squared Chamfer distance of section 3.3: mean squared distance to the nearest, in both directions, added."""
+    """Squared Chamfer distance of section 3.3: the mean squared distances to the nearest points, both ways, added."""
     to_x = (y - gather_points(x, nearest_indices(y, x))).square().sum(-1).mean(-1)
     to_y = (x - gather_points(y, nearest_indices(x, y))).square().sum(-1).mean(-1)
     return to_x + to_y
 
 
 def capsule_distance(u: Capsules, v: Capsules) -> Float[Tensor, "*batch"]:
-    """``d_caps`` of section 3.4: translation, 1 - ⟨r, r'⟩² (blind to a quaternion's sign), feature."""
+    """``d_caps`` of section 3.4: translation, 1 - ⟨r, r'⟩² (independent of the signs of quaternions), feature."""
     translation = (u.pose.translation - v.pose.translation).square().sum(-1)
     rotation = 1 - (u.pose.wxyz * v.pose.wxyz).sum(-1).square()
     return translation + rotation + (u.feature - v.feature).square().sum(-1)
@@ -88,29 +88,29 @@ def capsule_distance(u: Capsules, v: Capsules) -> Float[Tensor, "*batch"]:
 def part_regression(decoded: Capsules, target: Capsules, reached: Bool[Tensor, "b j"]) -> Float[Tensor, "b"]:
     """``L_part = Σ_j d_caps(u^j, t^j)``, over the parts that points were routed to.
 
-    A part that no point reaches is voted on from nothing: its target is always the same small step away from it, and a
-    decoder that follows leaves the object for good (measured: parts 150 radii away, where λ·Chamfer stops them).
+    A part without points gets votes that are based on nothing: its target is always the same small step away, and a
+    decoder that follows leaves the object for good (measured: 150 radii away, where λ·Chamfer stops it).
     """
     return (capsule_distance(decoded, target) * reached).sum(-1)
 
 
 def chosen_frames(log_p: Float[Tensor, "v s"], near: Float[Tensor, "v s f"]) -> Float[Tensor, "v f"]:
-    """``log P_f``, what a view gives to each frame of its object: ``P_f = Σ_s p_s κ_sf``, κ as in ``near_frames``."""
+    """``log P_f`` of a view for each frame of its object: ``P_f = Σ_s p_s κ_sf``, with κ as in ``near_frames``."""
     return torch.logsumexp(log_p[:, :, None] + near.log(), dim=1)
 
 
 def choice_agreement(log_chosen: Float[Tensor, "v f"]) -> Float[Tensor, "b"]:
-    """``-log Σ_f P^A_f P^B_f``: how unlikely the two views of an object are to choose the same frame (ours).
+    """``-log Σ_f P^A_f P^B_f``: minus the log probability that the two views choose the same frame (ours).
 
-    Views alternate.
+    The views of the objects alternate.
     """
     return -torch.logsumexp(log_chosen[0::2] + log_chosen[1::2], dim=1)
 
 
 def common_choice(log_chosen: Float[Tensor, "v f"], chance: Float[Tensor, "b f"]) -> Float[Tensor, "b"]:
-    """``-Σ_f c_f log P_f``, the mean of both views: they should choose the frame that similar objects have (ours).
+    """``-Σ_f c_f log P_f``, the mean of both views, which should choose the common frame of similar objects (ours).
 
-    0 where it is not known (all chances are 0).
+    0 if that frame is unknown (all chances are 0).
     """
     return -(chance[:, None] * log_chosen.unflatten(0, (-1, 2))).sum(dim=2).mean(dim=1)
 
@@ -118,9 +118,9 @@ def common_choice(log_chosen: Float[Tensor, "v f"], chance: Float[Tensor, "b f"]
 def frame_contrast(
     a: Float[Tensor, "b f d"], b: Float[Tensor, "b f d"], same: Int[Tensor, "b f"], scale: Float[Tensor, ""]
 ) -> Float[Tensor, "b"]:
-    """InfoNCE over frames: frame f of view A looks like the frame ``same`` of view B, and like no other (ours).
+    """InfoNCE over frames: frame f of view A looks like frame ``same`` of view B, and like no other (ours).
 
-    No other of the same object, and none of the other objects.
+    That is, no other frame of the same object, and no frame of the other objects.
     """
     likeness = scale * torch.einsum("bfd,cgd->bfcg", a, b)
     own = likeness.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
@@ -130,9 +130,9 @@ def frame_contrast(
 
 @torch.no_grad()
 def near_frames(viewpoints: Pose, frames: Pose, width: float) -> Float[Tensor, "v s f"]:
-    """κ: a kernel on the angle between viewpoints ``[v, s]`` and the whole object's frames ``[v, f]``, 1 at no angle.
+    """κ: a kernel on the angle between viewpoints ``[v, s]`` and the whole object's frames ``[v, f]``, 1 at angle 0.
 
-    With a floor: a viewpoint that is near no frame teaches nothing.
+    It has a floor, so that a viewpoint that is near no frame has no influence.
     """
     return torch.exp(-0.5 * (viewpoints[:, :, None].angle_to(frames[:, None]) / width).square()).clamp(min=1e-4)
 
@@ -140,22 +140,22 @@ def near_frames(viewpoints: Pose, frames: Pose, width: float) -> Float[Tensor, "
 def nearest_frame(viewpoints: Pose, frames: Pose) -> Float[Tensor, "v"]:
     """Chordal distance from each viewpoint to the nearest of the whole object's frames, averaged (ours).
 
-    Not squared: where an object is round no vote can be right, and squares would drown the small angles that a vote can
-    make smaller.
+    Not squared: for round objects no vote can be right, and their large squares would dominate the small angles that
+    can be reduced.
     """
     chord = length((viewpoints.rotation_matrix()[:, :, None] - frames.rotation_matrix()[:, None]).flatten(-2))
     return chord.amin(dim=2).mean(dim=1)
 
 
 def trusted_agreement(logit: Float[Tensor, "v"], agreed: Bool[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """Cross entropy of ``t_A·t_B``, the chance that two views agree if each is right with probability t (ours)."""
+    """Cross entropy of ``t_A·t_B``, the probability that two views agree if each is right with probability t (ours)."""
     both = torch.nn.functional.logsigmoid(logit).unflatten(0, (-1, 2)).sum(dim=1)
     return -torch.where(agreed, both, torch.log(-torch.expm1(both.clamp(max=-1e-6))))
 
 
 @torch.enable_grad()
 def fitted_trust(logit: Float[Tensor, "v"], agreed: Bool[Tensor, "b"]) -> Float[Tensor, "2"]:
-    """Factor and shift of the logit at which :func:`trusted_agreement` is least; (1, 0) has a small advantage."""
+    """Factor and offset of the logit that minimise :func:`trusted_agreement`, with a weak prior at (1, 0)."""
     known, stay = logit.detach().double(), torch.tensor([1.0, 0.0], dtype=torch.float64, device=logit.device)
     fit = stay.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([fit], max_iter=50, line_search_fn="strong_wolfe")
@@ -176,9 +176,9 @@ def length(difference: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
 
 
 def late_interaction(query: Float[Tensor, "b j d"], gallery: Float[Tensor, "c k d"]) -> Float[Tensor, "b c"]:
-    """For each percept of a query the best one of the other object, averaged over those that see anything (ours).
+    """The best similarity of each percept of the query to one of the other object's, averaged over the query (ours).
 
-    Percepts are unit vectors, or 0 where there is no part.
+    Percepts are unit vectors, or 0 for parts without points, which are not averaged over.
     """
     best = (query @ gallery.flatten(0, 1).mT).unflatten(-1, gallery.shape[:2]).amax(dim=-1)
     seen = (query.square().sum(-1) > 0)[..., None]
@@ -186,7 +186,7 @@ def late_interaction(query: Float[Tensor, "b j d"], gallery: Float[Tensor, "c k 
 
 
 def contrast(similarity: Float[Tensor, "b b"], scale: Float[Tensor, ""]) -> Float[Tensor, "b"]:
-    """InfoNCE in both directions: two views of one object are more similar than those of two objects (ours)."""
+    """InfoNCE in both directions: two views of one object are more similar than views of different objects (ours)."""
     logits = scale * similarity
     match = torch.arange(len(logits), device=logits.device)
     a_to_b = torch.nn.functional.cross_entropy(logits, match, reduction="none")

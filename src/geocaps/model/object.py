@@ -1,11 +1,11 @@
-"""PartsToObject, ours: viewpoints look at the parts' surfaces, vote, are led on, and agree.
+"""PartsToObject, ours: viewpoints look at the surfaces of the parts, vote, move, and agree.
 
-The paper starts at a random pose and finds one of several attractors. Here the starts are all 24 ways to put a frame on
-the axes that the surfaces' normals lie along: a deterministic set that turns exactly with the parts, and that a crop
-hardly moves. A look at the parts' surfaces scores each. From the best, further looks vote: for a rotation, and for
-where the *whole* object's centre is and how large it is, which a crop's own centre and radius do not tell. Where they
-were led, they are scored again. Two views of one object must choose the same viewpoint. Encoding never shows this layer
-the points of the cloud.
+The paper starts at a random pose and finds one of several attractors. Here the starts are all 24 frames on the axes
+along which the normals of the surfaces lie: a deterministic set that rotates exactly with the parts, and that a crop
+hardly changes. A look at the surfaces scores each start. From the best, further looks vote for a rotation, and for the
+centre and the size of the *whole* object, which differ from those of a crop. The viewpoints move as they voted, and are
+scored again. Two views of one object must choose the same viewpoint. During encoding, this layer never sees the points
+of the cloud.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from geocaps.geometry.frames import local_frames, surface_axes
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, grid_square, projection, random_square, start_at_identity
-from geocaps.model.capsules import Capsules, Frames, Parts, Perception
+from geocaps.model.capsules import Capsules, Frames, Parse, Parts
 from geocaps.model.config import ObjectConfig, PartsConfig
-from geocaps.model.look import CUBE, Look, Shown, Viewpoints, cube_rotations, seen_from, turned_grids
+from geocaps.model.look import CUBE, Look, Shown, Viewpoints, seen_from, turned_grids
 from geocaps.model.losses import (
     Terms,
     chamfer,
@@ -40,60 +40,60 @@ from geocaps.model.losses import (
 from geocaps.model.parts import PointsToParts
 
 SHOWN = 16
-"""Points that a part's surface is shown by, a grid of four by four: they lie closer than the cells of a look."""
+"""Points on the surface of each part, a grid of four by four: denser than the cells of a look."""
 DECODED = 16
-"""Points that a decoded part is compared by in training."""
+"""Points to which a part is decoded for the comparison in training."""
 PERCEIVED = 10
-"""Parts of each view that are seen from in a step of training."""
+"""Parts of each view whose percepts are used in a training step."""
 DESCRIPTOR = 64
-"""Numbers that describe what an object looks like from a start."""
+"""Size of the descriptor of what an object looks like from a start."""
 LEADING = 6
-"""Of the scored starts, so many are led on."""
+"""Number of starts, those with the best scores, that are moved by votes."""
 START_WIDTH = 1.05
-"""Half width of what a start sees: the cloud's own radius is 1, and surfaces reach a little beyond."""
+"""Half width of the cube seen from a start: the cloud's radius is 1, and surfaces reach a little beyond."""
 PART_WIDTH = 0.8
-"""Half width of what is seen from a part, in radii of the whole object."""
+"""Half width of the cube seen from a part, in radii of the whole object."""
 NEIGHBOURHOOD = 0.35
-"""Around a part's place, how far the surfaces lie that say how it is turned."""
+"""Radius of the neighbourhood that determines the orientation of a part's viewpoint."""
 MOST_SHIFT, MOST_GROWTH = 0.6, 1.0
-"""Limits of one vote, in half widths and in nats: a free vote can run away in the first steps of training."""
+"""Limits of one vote, in half widths and in nats: unlimited votes can diverge in the first steps of training."""
 SAME = math.radians(20)
-"""Viewpoints closer than about this are the same."""
+"""Viewpoints within about this angle are treated as the same."""
 NEAR_ENOUGH = 0.05
-"""Errors of the centre and the size below this count little."""
+"""Errors of the centre and the size below this have little weight."""
 RIGHT = math.radians(15)
-"""Two views that choose viewpoints closer than this agree."""
+"""Two views agree if the viewpoints that they choose are within this angle."""
 
 
 @dataclass(frozen=True)
 class Led:
-    """What became of the starts: all were scored, the best of them led on and scored again."""
+    """The starts, all scored, and the best of them, moved by votes and scored again."""
 
     start_look: Float[Tensor, "b 24 width"]  # the first look from each start
-    log_first: Float[Tensor, "b 24"]  # probability of each start
+    log_first: Float[Tensor, "b 24"]  # log probability of each start
     steps: list[Viewpoints]  # [b, 6] after each vote
-    led: Viewpoints  # after the last
-    log_last: Float[Tensor, "b 6"]  # probability of each that was led on, from where it was led
+    led: Viewpoints  # after the last vote
+    log_last: Float[Tensor, "b 6"]  # log probability of each of these, from its last position
     look: Float[Tensor, "b 6 width"]  # the last look from each
 
 
 @dataclass(frozen=True)
 class Views:
-    """Two views of each object ``[b, 2]``, all that a step of training needs of them, and the whole objects ``[b]``.
+    """Two views ``[b, 2]`` of each object, as needed in a training step, and the whole objects ``[b]``.
 
-    Each view is in its own frame, where its radius is 1; all are turned as the whole object is. Nothing here depends on
-    the weights of this layer, so it is made once for all steps that see it.
+    Each view is in its own frame, in which its radius is 1; all are rotated like the whole object. Nothing here depends
+    on the weights of this layer, so it is computed once for all steps that use it.
     """
 
     points: Float[Tensor, "b 2 n 3"]  # of the parts' surfaces
     weight: Float[Tensor, "b 2 n"]
-    axes: Float[Tensor, "b 2 3 3"]  # of the surface, and its centre: where the starts are
+    axes: Float[Tensor, "b 2 3 3"]  # of the surface, and its centre: they define the starts
     middle: Float[Tensor, "b 2 3"]
-    turns: Float[Tensor, "b 2 j 3 3"]  # how the parts' places are turned
+    turns: Float[Tensor, "b 2 j 3 3"]  # orientations of the parts' viewpoints
     center: Float[Tensor, "b 2 3"]  # of the whole object, in the frame of each view
     scale: Float[Tensor, "b 2"]
     frames: Float[Tensor, "b 3 3"]  # axes of the whole object's surface
-    chance: Float[Tensor, "b 24"]  # of each frame on them to be the one of similar objects; 0 where that is not known
+    chance: Float[Tensor, "b 24"]  # of each frame on them to be the common frame; 0 if that is unknown
     whole: Float[Tensor, "b m 3"]  # points of the whole object, centred, with radius 1
 
     @property
@@ -103,7 +103,7 @@ class Views:
 
 
 class AgreeingObject(nn.Module):
-    """Our second layer: Q and F, each a head on a look at the parts' surfaces, and the J part decoders G."""
+    """Our second layer: Q and F, heads on looks at the surfaces of the parts, and the J part decoders G."""
 
     square: Tensor
     cube: Tensor
@@ -113,9 +113,9 @@ class AgreeingObject(nn.Module):
         super().__init__()
         self.config = config
         width, blocks = config.width, config.blocks
-        # Choosing a viewpoint and moving one have a look each; benchmarks/ablations.py has a row with one for both.
+        # Choosing a viewpoint and moving one have separate looks; benchmarks/ablations.py has a row with a shared one.
         self.score_look = Look(width, config.channels)
-        self.score_head = projection(width, width, blocks, 2)  # of a start, and of where it was led
+        self.score_head = projection(width, width, blocks, 2)  # of a start, and after its votes
         self.pose_look = Look(width, config.channels)
         self.pose_head = projection(width, width, blocks, 8)  # centre, rotation, size
         self.descriptor_head = projection(width, DESCRIPTOR, blocks, DESCRIPTOR)  # of what a start sees
@@ -129,11 +129,11 @@ class AgreeingObject(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor([math.log(10.0), math.log(20.0), math.log(10.0)]))  # contrasts
         start_at_identity(self.pose_head)
         with torch.no_grad():
-            # Untrained scores differ: equal ones are a saddle point of the agreement loss, which is slow to leave.
+            # Untrained scores must differ: equal ones are a saddle point of the agreement loss, slow to escape.
             self.score_head[-1].weight.mul_(10.0)  # type: ignore[operator]
         self.register_buffer("square", grid_square(SHOWN), persistent=False)
-        self.register_buffer("cube", cube_rotations(), persistent=False)
-        self.register_buffer("trust_fit", torch.tensor([1.0, 0.0]))  # factor and shift of the trust's logit
+        self.register_buffer("cube", CUBE, persistent=False)
+        self.register_buffer("trust_fit", torch.tensor([1.0, 0.0]))  # factor and offset of the logit of the trust
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,7 +145,7 @@ class AgreeingObject(nn.Module):
         return Shown(surface.flatten(1, 2), weight.repeat_interleave(SHOWN, dim=1))
 
     def starts(self, shown: Shown) -> Viewpoints:
-        """All 24 frames on the surface's axes, at its centre: ``[b, 24]``."""
+        """All 24 frames on the axes of the surface, at its centre: ``[b, 24]``."""
         return self.starts_on(*surface_axes(shown.points, shown.weight))
 
     @torch.no_grad()
@@ -154,11 +154,11 @@ class AgreeingObject(nn.Module):
         return Viewpoints(pose, torch.full_like(pose.wxyz[..., 0], START_WIDTH))
 
     def lead(self, shown: Shown, starts: Viewpoints) -> Led:
-        """Q: every start is scored; the best are led on by votes and scored again.
+        """Q: scores every start, moves the best by votes, and scores them again.
 
-        Each vote answers for its own step: no gradient goes from what a viewpoint sees to the vote that led it there.
+        No gradient passes from what a viewpoint sees to the earlier vote that moved it there.
         """
-        # CUBE's first rotation is the identity: the other grids are this one, transposed and flipped.
+        # The first rotation of CUBE is the identity; the other grids are this one, transposed and flipped.
         start_look = self.score_look(turned_grids(seen_from(shown, starts[:, :1])[:, 0]))
         log_first = torch.log_softmax(self.score_head(start_look)[..., 0], dim=1)
         best = log_first.topk(LEADING, dim=1).indices
@@ -168,12 +168,12 @@ class AgreeingObject(nn.Module):
             at = self.vote(shown, at.detach())
             steps.append(at)
         again, look = self.score(shown, at.detach())
-        # The last look adds to what the first one said: alone it chose less well on whole objects.
+        # The last score is added to the first: alone it was less accurate on whole objects.
         log_last = torch.log_softmax(log_first.gather(1, best) + again[..., 1], dim=1)
         return Led(start_look, log_first, steps, at, log_last, look)
 
     def descriptors(self, look: Float[Tensor, "b 24 width"]) -> Float[Tensor, "b 24 d"]:
-        """What an object looks like from each of its starts: unit vectors, which tell how two objects are turned."""
+        """What an object looks like from each start: unit vectors, from which the rotation between objects follows."""
         return nn.functional.normalize(self.descriptor_head(look), dim=-1)
 
     def vote(self, shown: Shown, viewpoints: Viewpoints) -> Viewpoints:
@@ -184,44 +184,46 @@ class AgreeingObject(nn.Module):
         return Viewpoints(pose, viewpoints.width * torch.exp(MOST_GROWTH * torch.tanh(out[..., 7])))
 
     def score(self, shown: Shown, viewpoints: Viewpoints) -> tuple[Float[Tensor, "b k 2"], Float[Tensor, "b k width"]]:
-        """How likely each viewpoint is the canonical one, if it is a start and if it was led there; and the look."""
+        """Logits for each viewpoint to be the canonical one, as a start and as a final viewpoint; and the look."""
         look = self.score_look(seen_from(shown, viewpoints))
         return self.score_head(look), look
 
     def trust(self, seen: Led) -> Float[Tensor, "b"]:
-        """The logit of how far the most probable viewpoint can be trusted, from its look and the two best scores.
+        """Logit of the trust in the most probable viewpoint, from its look and the two best scores.
 
-        Scores alone are as sure of a crop's viewpoint as of a whole object's.
+        Scores alone are as confident for a crop as for a whole object.
         """
         log_best, best = seen.log_last.topk(2, dim=1)
         look = seen.look[torch.arange(len(best), device=best.device), best[:, 0]]
         return self.trust_head(torch.cat([look, log_best], dim=-1).detach()).squeeze(-1)
 
     def feature(self, shown: Shown, canonical: Viewpoints, weight: Float[Tensor, "b k"]) -> Float[Tensor, "b d"]:
-        """F: the percept from the canonical viewpoints, their mean by probability, with a root mean square of 1.
+        """F: the mean percept of the most probable viewpoints, weighted by probability, scaled to a mean square of 1.
 
-        On a symmetric object the percepts agree, on another the winner dominates.
+        For a symmetric object their percepts agree; otherwise the most probable viewpoint dominates.
         """
         percepts = self.feature_head(self.feature_look(seen_from(shown, canonical)))
         mean = (weight[..., None] * percepts).sum(dim=1)
         return mean / mean.square().mean(dim=-1, keepdim=True).add(1e-12).sqrt()
 
     def places(self, shown: Shown) -> Pose:
-        """Each part's own viewpoint ``z_j``: in the middle of its surface, turned as the surfaces lie there.
+        """Each part's own viewpoint ``z_j``: in the middle of its surface, oriented like the surfaces around it.
 
-        Not as the capsule is turned: a flat part looks the same from many sides, and its capsule takes one of them.
+        The orientation of the capsule is not used: that of a flat part is ambiguous.
         """
         centers = middles(shown)
         return Pose.from_rotation(local_frames(shown.points, centers, NEIGHBOURHOOD), centers)
 
     def percepts(self, shown: Shown, places: Pose, scale: Float[Tensor, "b"]) -> Float[Tensor, "b j d"]:
-        """F from viewpoints ``z_j`` on the object, those of its parts: unit vectors."""
+        """F from the viewpoints ``z_j`` of the parts, as unit vectors."""
         viewpoints = Viewpoints(places, (PART_WIDTH * scale)[:, None].expand(places.shape))
         return nn.functional.normalize(self.percept_head(self.feature_look(seen_from(shown, viewpoints))), dim=-1)
 
-    def perceive(self, layer: PointsToParts, parts: Parts) -> Perception:
-        """The object capsule ``[b]``, the candidates for its pose, and a percept for each part (0 for one without
-        points). What the candidates' probabilities lack of 1 is that of none of them."""
+    def perceive(self, layer: PointsToParts, parts: Parts) -> Parse:
+        """The object capsule ``[b]``, the candidates for its pose, and a percept for each part (0 if it has no points).
+
+        What the probabilities of the candidates lack of 1 is the probability that none of them is right.
+        """
         shown = self.shown(layer, parts)
         starts = self.starts(shown)
         seen = self.lead(shown, starts)
@@ -233,12 +235,14 @@ class AgreeingObject(nn.Module):
         percept = self.percepts(shown, places, canonical.width) * (parts.share > 0)[..., None]
         trusted = torch.sigmoid(self.trust_fit[0] * self.trust(seen) + self.trust_fit[1])[:, None] * probability
         frames = Frames(starts.pose, self.descriptors(seen.start_look))
-        return Perception(capsule, canonical.width, seen.led.pose, trusted, percept, frames, places)
+        return Parse(
+            parts.capsules, parts.share, capsule, canonical.width, seen.led.pose, trusted, percept, frames, places
+        )
 
     def decode(self, capsule: Capsules) -> Capsules:
         """``(u_q|h_q, u_f) = G(h_f)``, then ``u_q = h_q ∘ (u_q|h_q)``: objects ``[b]`` to parts ``[b, j]``.
 
-        Of an object with radius 1, whatever its pose.
+        For an object of radius 1, in any pose.
         """
         out = self.decoder(capsule.feature)
         return Capsules(Pose.from_network(out[..., :7]), out[..., 7:]).placed_at(capsule.pose[:, None])
@@ -255,12 +259,12 @@ class AgreeingObject(nn.Module):
         center: Float[Tensor, "b 2 3"],
         scale: Float[Tensor, "b 2"],
     ) -> Views:
-        """What the loss needs of views with the parts ``[b, 2, j]``, of whole objects of which it knows the points."""
+        """The input of the loss, from views with parts ``[b, 2, j]`` and the points of the whole objects."""
         shown = self.shown(layer, parts.map(lambda tensor: tensor.flatten(0, 1)))
         axes, middle = surface_axes(shown.points, shown.weight)
         turns = self.places(shown).rotation_matrix()
         weight = whole.new_full(whole.shape[:2], 1 / whole.shape[1])
-        # All its normals: what votes are led to should be as exact as it can be.
+        # All its normals, because these frames are the targets of votes.
         frames, _ = surface_axes(whole, weight, normals=whole.shape[1])
         points, share, axes, middle, turns = (
             tensor.unflatten(0, (-1, 2)) for tensor in (shown.points, shown.weight, axes, middle, turns)
@@ -269,21 +273,21 @@ class AgreeingObject(nn.Module):
         return Views(points, share, axes, middle, turns, center, scale, frames, unknown, target)
 
     def loss(self, layer: PointsToParts, views: Views, noise_degrees: float, generator: torch.Generator) -> Terms:
-        """Two views A and B of each object, each cropped, noisy or strewn with strays on its own.
+        """The loss of two views A and B of each object, each with its own crop, noise or stray points.
 
-        Both go the way of inference, from starts that are turned a little at random. They must choose the same one of
-        the whole object's frames, first and last (``choice``), the one of similar objects where it is known
-        (``common``), tell the starts apart (``frames``), be led to a frame (``pose``), find the whole's centre and size
-        (``place``), know whether they agree (``trust``), look more alike than other objects do, from the canonical
-        viewpoint (``feature``) and from the parts (``percept``); and what A sees must decode to the whole object
-        (``chamfer``).
+        Both are processed as in inference, from slightly perturbed starts. They must choose the same frame of the whole
+        object, at first and at last (``choice``), and the common frame of similar objects if it is known (``common``);
+        they must distinguish the starts (``frames``), move viewpoints to a frame (``pose``), find the centre and size
+        of the whole object (``place``), and predict whether they agree (``trust``); they must be more similar than
+        views of different objects, from the canonical viewpoint (``feature``) and from the parts (``percept``); and A
+        must decode to the whole object (``chamfer``).
         """
         shown = views.shown
         turn = Pose.perturbation(len(shown.points), max_angle=math.radians(noise_degrees), generator=generator)
         axes = views.axes.flatten(0, 1) @ turn.rotation_matrix().to(views.axes)
         starts = self.starts_on(axes, views.middle.flatten(0, 1))
         seen = self.lead(shown, starts)
-        # Which of them is canonical is for the views to agree on: all that is known is that a view must be led to one.
+        # The views have to agree which of them is canonical; a view must only be led to one of them.
         frames = self._frames_on(views.frames).map(lambda tensor: tensor.repeat_interleave(2, dim=0))
         first = chosen_frames(seen.log_first, near_frames(starts.pose, frames, SAME))
         last = chosen_frames(seen.log_last, near_frames(seen.led.pose, frames, SAME))
@@ -322,7 +326,7 @@ class AgreeingObject(nn.Module):
         return Pose.from_rotation(rotations, torch.zeros_like(rotations[..., 0]))
 
     def _described_alike(self, seen: Led, starts: Viewpoints) -> Float[Tensor, "b"]:
-        """What the starts of view A see is described as by the nearest starts of view B, and as by no others."""
+        """Contrast between descriptors: each start of view A must match the nearest start of view B, and no other."""
         described = self.descriptors(seen.start_look)
         turned = starts.pose.rotation_matrix()
         same = torch.einsum("bfij,bgij->bfg", turned[0::2], turned[1::2]).argmax(dim=2)
@@ -330,7 +334,7 @@ class AgreeingObject(nn.Module):
 
     @torch.no_grad()
     def fit_trust(self, views: Views) -> None:
-        """Fits the trust to how often the views of held-out objects agree (Platt scaling)."""
+        """Calibrates the trust on how often the views of held-out objects agree (Platt scaling)."""
         shown = views.shown
         seen = self.lead(shown, self.starts_on(views.axes.flatten(0, 1), views.middle.flatten(0, 1)))
         self.trust_fit.copy_(fitted_trust(self.trust(seen), _agreed(_most_probable(seen, 1)[0].pose[:, 0])))
@@ -352,9 +356,9 @@ def _of_both(values: Float[Tensor, "v"]) -> Float[Tensor, "b"]:
 
 
 def misplacement(at: Viewpoints, center: Float[Tensor, "b 3"], scale: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """How far votes are from the whole object's centre, in its radii, and from its size, in nats.
+    """Distance of votes from the centre of the whole object, in its radii, and from its size, in nats.
 
-    Square below ``NEAR_ENOUGH``: the small errors of whole objects must not drown those of crops.
+    Quadratic below ``NEAR_ENOUGH``, so that the many small errors of whole objects do not dominate those of crops.
     """
     shift = (at.pose.translation - center[:, None]).square().sum(dim=-1) / scale[:, None].square()
     growth = (at.width.log() - scale.log()[:, None]).square()
@@ -370,7 +374,7 @@ def _most_probable(seen: Led, count: int) -> tuple[Viewpoints, Float[Tensor, "b 
 
 @torch.no_grad()
 def merged(poses: Pose, probability: Float[Tensor, "b s"]) -> Float[Tensor, "b s"]:
-    """Viewpoints that were led to the same pose are one: the most probable of them takes it all."""
+    """Merges viewpoints that ended at the same pose: the most probable of them gets the whole probability."""
     same = poses[:, :, None].angle_to(poses[:, None, :]) < SAME
     owner = torch.where(same, probability[:, None, :], -1.0).argmax(dim=2)
     return torch.zeros_like(probability).scatter_add(1, owner, probability)

@@ -1,8 +1,8 @@
 """PartsToObject as in the paper (section 3.4): Algorithm 2, equation 3 and the settings of Table 1, line by line.
 
-Setting A has one view, B two, C four; D lets the viewpoints' noise grow to 180° in training, E votes three times. The
-rotation starts at random, so an object may be looked at in several trials: the one whose decoded object explains the
-points best is chosen (section 4.2).
+Setting A has one view, B two, C four; in D the noise of the viewpoints grows to 180° during training; E votes three
+times. The starting rotation is random, so there may be several trials for an object, of which the one whose decoded
+object explains the points best is chosen (section 4.2).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Pose
 from geocaps.model.blocks import ParallelDecoders, embedding, projection
-from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Perception, agree, perturbed_viewpoints, vote_pose
+from geocaps.model.capsules import NOISE_TRANSLATION, Capsules, Parse, Parts, agree, perturbed_viewpoints, vote_pose
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.losses import Terms, chamfer, part_regression
 from geocaps.model.parts import PointsToParts
 
 MISFIT_SCALE = 1e-3
-"""Chamfer differences of this size (a quarter of a good reconstruction's) count as one nat of preference."""
+"""Chamfer difference (a quarter of that of a good reconstruction) that counts as one nat of preference."""
 
 
 class PartsVote(nn.Module):
-    """Q or F: ``project(maxpool_j embed(v_j | z))``, embedded from the relative pose and the feature side by side."""
+    """Q or F: ``project(maxpool_j embed(v_j | z))``, which embeds the relative pose concatenated with the feature."""
 
     def __init__(self, config: PaperObjectConfig, part_feature: int, outputs: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class PaperObject(nn.Module):
     # ── Algorithm 2 ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def starts(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None, count: int = 1) -> Pose:
-        """Line 2: ``h_q ← random pose``; without a generator always the same."""
+        """Line 2: ``h_q ← random pose``; without a generator, always the same one."""
         return random_starts(points, count, generator or torch.Generator().manual_seed(0))
 
     def loss(
@@ -72,9 +72,8 @@ class PaperObject(nn.Module):
     ) -> Terms:
         """Lines 2–14 from V ``[b, j]`` (line 1): the terms of equation 4, each ``[b]``, unweighted.
 
-        No more than ``target_points`` evenly chosen points are refined and compared with (all, as in the paper, if
-        None), and each part is decoded to ``decoded_points`` (M of the first layer, if None). A term of weight 0 is not
-        computed.
+        ``target_points`` evenly chosen points are used for targets and comparison (None: all, as in the paper), and
+        each part is decoded to ``decoded_points`` (None: M of the first layer). A term with weight 0 is not computed.
         """
         viewpoints = perturbed_viewpoints(  # line 4
             self.starts(points, generator)[:, 0],
@@ -122,32 +121,32 @@ class PaperObject(nn.Module):
 
     @torch.no_grad()
     def spread(self, points: Float[Tensor, "b n 3"], parts: Capsules, generator: torch.Generator) -> Float[Tensor, "b"]:
-        """Angle in degrees between the votes from two random viewpoints of each object: 0 where Q is a constant.
+        """Angle in degrees between the votes from two random viewpoints of each object.
 
-        Such a Q has collapsed: it turns every viewpoint alike, so none comes nearer to a canonical one.
+        It is 0 if Q has collapsed to a constant, which rotates all viewpoints alike and leads to no canonical one.
         """
         votes = Pose.from_network(self.pose_network(parts, random_starts(points, 2, generator)))
         return torch.rad2deg(votes[:, 0].angle_to(votes[:, 1]))
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def perceive(
-        self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Capsules, starts: Pose
-    ) -> Perception:
-        """Every start ``[b, s]`` led to the end; the one whose decoded object explains the points best is chosen."""
-        candidates = vote_pose(starts, lambda z: self.pose_network(parts, z), self.config.voting_steps)
-        percepts = self.feature_network(parts, candidates)
+    def perceive(self, layer: PointsToParts, points: Float[Tensor, "b n 3"], parts: Parts, starts: Pose) -> Parse:
+        """Leads every start ``[b, s]`` to the end and keeps the one whose decoded object explains the points best."""
+        seen = parts.capsules
+        candidates = vote_pose(starts, lambda z: self.pose_network(seen, z), self.config.voting_steps)
+        percepts = self.feature_network(seen, candidates)
         b, s = candidates.shape
+        one = torch.ones_like(percepts[:, 0, 0])
         if s == 1:  # there is nothing to choose
-            certain = torch.ones_like(percepts[..., 0])
-            return Perception(Capsules(candidates[:, 0], percepts[:, 0]), certain[:, 0], candidates, certain)
+            capsule = Capsules(candidates[:, 0], percepts[:, 0])
+            return Parse(seen, parts.share, capsule, one, candidates, torch.ones_like(percepts[..., 0]))
         flat = Capsules(candidates.map(lambda t: t.flatten(0, 1)), percepts.flatten(0, 1))
         decoded = layer.decode(self.decode(flat)).flatten(1, 2)
         misfit = chamfer(points.repeat_interleave(s, dim=0), decoded).view(b, s)
         probability = torch.softmax(-misfit / MISFIT_SCALE, dim=1)
         rows, best = torch.arange(b, device=points.device), misfit.argmin(dim=1)
         capsule = Capsules(candidates[rows, best], percepts[rows, best])
-        return Perception(capsule, torch.ones_like(misfit[:, 0]), candidates, probability)
+        return Parse(seen, parts.share, capsule, one, candidates, probability)
 
 
 def random_starts(points: Float[Tensor, "b n 3"], count: int, generator: torch.Generator) -> Pose:

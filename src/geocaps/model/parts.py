@@ -1,6 +1,6 @@
-"""PointsToParts: Algorithm 1. Points become J part capsules by decoding, routing and encoding in turn.
+"""PointsToParts: Algorithm 1. Points become J part capsules by repeated decoding, routing and encoding.
 
-Routing is nearly hard at σ ≈ e⁻⁶: R is kept as a list of (part, point) pairs.
+With σ ≈ e⁻⁶ routing is nearly hard, so R is stored as a list of (part, point) pairs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from geocaps.model.config import MAX_COORDINATE, PartsConfig
 from geocaps.model.losses import chamfer
 
 FRAME_RADIUS = 0.35
-"""Around each start, how far the neighbours lie that its local frame is made from."""
+"""Radius of the neighbourhood from which the local frame of each start is computed."""
 SIGMA_WEIGHT = 1e-3
-"""The likelihood is in nats and the Chamfer loss around 1e-3: this keeps the first from drowning the second."""
+"""Weight of the likelihood, which is in nats, beside the Chamfer loss, which is around 1e-3."""
 
 
 _KEEP = 1e-6
 _WINDOW = 18.0
-"""Parts whose log-likelihood lies within this of a point's best are looked at exactly: ln(1e-6) = -13.8, and room for
+"""Parts whose log-likelihood is within this of a point's best are evaluated exactly: ln(1e-6) = -13.8, and a margin for
 the inexact first pass."""
 _PAIR_BLOCK = 1 << 19
 _ROWS = 4096
@@ -43,14 +43,14 @@ _ROWS = 4096
 
 @runtime_checkable
 class MaxPool(Protocol):
-    """R, however it is kept: as pairs (:class:`Routing`), or dense in an exported graph."""
+    """R in any form: as pairs (:class:`Routing`), or dense in an exported graph."""
 
     def max_pool(self, embed: nn.Module, points: Tensor, viewpoints: Pose) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Routing:
-    """R of Algorithm 1 as a sorted list of (part, point) pairs with their weight."""
+    """R of Algorithm 1 as a sorted list of (part, point) pairs with their weights."""
 
     objects: int
     parts: int
@@ -90,7 +90,7 @@ class Routing:
         rotation, origin = viewpoints.rotation_matrix().flatten(0, 2), viewpoints.translation.flatten(0, 2)
 
         def embed_rows(row: Tensor) -> tuple[Tensor, Tensor]:
-            """Rows are (pair, view); gives R·embed(x|z) and the slot (object, part, view) that each is pooled into."""
+            """R·embed(x|z) for rows (pair, view), and the slot (object, part, view) into which each is pooled."""
             pair = row.div(k, rounding_mode="floor")
             slot = self.part[pair] * k + row % k
             local = torch.einsum("pc,pcd->pd", cloud[self.point[pair]] - origin[slot], rotation[slot])
@@ -112,7 +112,7 @@ class Routing:
         """Maximum over each slot, and the row (pair · views + view) that attains it, -1 where nothing positive does."""
         device = self.part.device
         ends = self.counts.cumsum(0).tolist()
-        edges = [0]  # blocks of about so many pairs that never split a part, so that each settles its own maxima
+        edges = [0]  # blocks that never split a part, so that each block finds its maxima alone
         for end in ends:
             if end - edges[-1] >= _ROWS // views:
                 edges.append(end)
@@ -160,7 +160,7 @@ def route(
     possible = rough > rough.amax(dim=1, keepdim=True) - _WINDOW
     object_index, part_index, index = possible.nonzero(as_tuple=True)
     part, point = object_index * j + part_index, object_index * n + index
-    # A point with one possible part has R = 1 whatever its distance: only contested points need exact ones.
+    # A point with one possible part has R = 1 at any distance, so only contested points need exact distances.
     contested = (possible.sum(dim=1) > 1)[object_index, index]
     logits = torch.zeros(len(part), dtype=points.dtype, device=points.device)
     square = exact_square_distance(points, surfaces, part[contested], point[contested])
@@ -175,10 +175,10 @@ def route(
 
 @torch.no_grad()
 def min_square_distance(points: Float[Tensor, "b n 3"], surfaces: Float[Tensor, "b j m 3"]) -> Float[Tensor, "b j n"]:
-    """``min_y ||x_i - y||²`` over each part's own points, by one matrix product an object.
+    """``min_y ||x_i - y||²`` over the points of each part, by one matrix product per object.
 
-    Fast and only about 1e-6 exact (the product form cancels): good for saying which parts a point may belong to;
-    :func:`exact_square_distance` then gives exact values for those.
+    Fast, but with errors of about 1e-6 (cancellation in the product form): enough to find the parts to which a point
+    may belong, for which :func:`exact_square_distance` then gives exact values.
     """
     b, j, m, _ = surfaces.shape
     center = points.mean(dim=1, keepdim=True)
@@ -198,7 +198,7 @@ def exact_square_distance(
     part: Int[Tensor, "p"],
     point: Int[Tensor, "p"],
 ) -> Float[Tensor, "p"]:
-    """``min_y ||x - y||²``, exact, of the listed (part, point) pairs, in blocks that stay small."""
+    """``min_y ||x - y||²``, exact, for the listed (part, point) pairs, in small blocks."""
     flat_points, flat_surfaces = points.flatten(0, 1), surfaces.flatten(0, 1)
     rows = max(1, _PAIR_BLOCK // surfaces.shape[2])
     blocks = [
@@ -227,7 +227,7 @@ class RoutedVote(nn.Module):
 
 @dataclass(frozen=True)
 class PartsState:
-    """Part capsules ``[b, j]`` and the routing that they were encoded with (None where they start)."""
+    """Part capsules ``[b, j]`` and the routing that they were encoded with (None at the start)."""
 
     capsules: Capsules
     routing: MaxPool | None
@@ -242,7 +242,7 @@ class PartsResult:
 
     @property
     def parts(self) -> Parts:
-        """What goes on to layer 2: the capsules, and the share of the points that is routed to each."""
+        """The input of layer 2: the capsules, and the share of the points that is routed to each."""
         routed = self.routing
         total = torch.zeros(routed.objects * routed.parts, dtype=routed.weight.dtype, device=routed.weight.device)
         total = total.index_add(0, routed.part, routed.weight)
@@ -259,7 +259,9 @@ class PointsToParts(nn.Module):
         self.config = config
         self.pose_vote = RoutedVote(config.width, config.blocks, 7)
         self.feature_vote = RoutedVote(config.width, config.blocks, config.feature)
-        self.decoder = FoldingDecoder(config.feature, config.decoder_width, config.decoder_blocks, config.learn_sigma)
+        self.decoder = FoldingDecoder(
+            config.feature, config.decoder_width, config.decoder_blocks, config.log_sigma, config.learn_sigma
+        )
         start_at_identity(self.pose_vote.project)
         self.register_buffer("square", grid_square(config.decoded), persistent=False)
 
@@ -268,9 +270,9 @@ class PointsToParts(nn.Module):
     def initial(self, points: Float[Tensor, "b n 3"], generator: torch.Generator | None = None) -> Capsules:
         """Initial capsules: farthest points, features 0, rotations from local frames or random (section 3.3).
 
-        ``frames`` turns exactly with the points and needs no generator; ``random`` is the paper (the same draws in
-        every call without a generator). Points may come in float64, and are best given so: in float32, rounding turns
-        the frame of a nearly round patch by a percent.
+        ``frames`` rotates exactly with the points and needs no generator; ``random`` is the paper (without a generator,
+        the same draws in every call). Points should be in float64: in float32, rounding rotates the frame of a nearly
+        round patch by a percent.
         """
         index = farthest_points(points, self.config.parts)
         centers = points.take_along_dim(index[..., None], dim=1)
@@ -307,17 +309,17 @@ class PointsToParts(nn.Module):
         router: Callable[[Tensor, Tensor, Tensor], MaxPool] = route,
         count: int | None = None,
     ) -> Iterator[PartsState]:
-        """Lines 1–7: the T + 1 states of V, from the given one; gradient through the last encoding only.
+        """Lines 1–7: the T + 1 states of V, from the given one; with a gradient through the last encoding only.
 
-        With a generator the viewpoints are perturbed, the square is sampled and the consensus is noisy (training);
-        without one, one unperturbed view and a fixed grid (inference): deterministic. ``router`` is lines 3–5; a dense
-        one serves where shapes must not depend on the data (ONNX).
+        With a generator (training) the viewpoints are perturbed, the square is sampled and the consensus is noisy;
+        without one (inference) there is one unperturbed view and a fixed grid, so the result is deterministic.
+        ``router`` is lines 3–5; a dense one is used if shapes must not depend on the data (ONNX).
         """
         yield PartsState(parts, None)
         for left in reversed(range(self.config.iterations)):
             with torch.no_grad():
                 surfaces = self.decode(parts, generator, count)
-                routing = router(points, surfaces, self.decoder.log_sigma(parts.feature, self.config.log_sigma))
+                routing = router(points, surfaces, self.decoder.log_sigma(parts.feature))
             with torch.set_grad_enabled(torch.is_grad_enabled() and left == 0):
                 parts = self.encode(points, routing, parts.detach(), generator)
             yield PartsState(parts, routing)
@@ -325,7 +327,7 @@ class PointsToParts(nn.Module):
     def encode(
         self, points: Float[Tensor, "b n 3"], routing: MaxPool, parts: Capsules, generator: torch.Generator | None
     ) -> Capsules:
-        """PointsToPartsEncoder(X, R, V) (lines 8–17): Multi-View Agreement for every part at once."""
+        """PointsToPartsEncoder(X, R, V) (lines 8–17): Multi-View Agreement for all parts at once."""
         if generator is None:
             viewpoints = parts.pose[..., None]
         else:
@@ -341,7 +343,7 @@ class PointsToParts(nn.Module):
     def decode(
         self, parts: Capsules, generator: torch.Generator | None = None, count: int | None = None
     ) -> Float[Tensor, "b j m 3"]:
-        """PartsToPointsDecoder(V): ``count`` points (or M) of the square: random in training, else a grid."""
+        """PartsToPointsDecoder(V), at ``count`` points of the square (default: M): random in training, else a grid."""
         if generator is not None:
             size = self.config.decoded if count is None else count
             square = random_square(*parts.pose.shape, size, generator=generator).to(parts.feature)
@@ -352,8 +354,8 @@ class PointsToParts(nn.Module):
     def loss(self, points: Float[Tensor, "b n 3"], generator: torch.Generator) -> Float[Tensor, "b"]:
         """The training loss of one batch: squared Chamfer between the points and the union of decoded surfaces.
 
-        A learned σ gets its gradient from the likelihood that the routing is made of (the decoded surfaces held fixed),
-        because no gradient passes through the routing itself.
+        A learned σ gets its gradient from the likelihood on which the routing is based, with fixed surfaces, because no
+        gradient passes through the routing itself.
         """
         result = self(points, generator=generator)
         surfaces = self.decode(result.capsules, generator)
@@ -366,7 +368,7 @@ class PointsToParts(nn.Module):
         self, points: Float[Tensor, "b n 3"], result: PartsResult, surfaces: Float[Tensor, "b j m 3"]
     ) -> Float[Tensor, "b"]:
         routing = result.routing
-        log_sigma = self.decoder.log_sigma(result.capsules.feature.detach(), self.config.log_sigma)
+        log_sigma = self.decoder.log_sigma(result.capsules.feature.detach())
         square = exact_square_distance(points, surfaces, routing.part, routing.point)
         logits = log_likelihood(square, log_sigma.flatten()[routing.part])
         expected = torch.zeros(routing.objects * routing.points, dtype=points.dtype, device=points.device)
@@ -394,5 +396,5 @@ def require_points(points: object, minimum: int) -> None:
         raise InvalidInputError(f"points has {bad} points that are NaN or infinite: remove them first")
     if largest > MAX_COORDINATE:
         raise InvalidInputError(
-            f"points has a coordinate of {float(largest):.3g}; more than {MAX_COORDINATE:.0e} cannot be worked with"
+            f"points has a coordinate of {float(largest):.3g}, which exceeds the limit of {MAX_COORDINATE:.0e}"
         )

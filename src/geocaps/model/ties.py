@@ -1,9 +1,10 @@
-"""Ties between similar objects, and the frame that they carry from one to all: no label says how objects stand.
+"""Ties between similar objects, along which a common frame is propagated without labels.
 
-What an object looks like from each of the 24 frames on its axes tells how two objects are turned against each other
-(``AgreeingObject.descriptors``). Each is tied to those that it resembles, each tie with its turn; groups that share a
-frame are merged by what all ties between them say, and each object then takes what most of its neighbours say. The
-objects of a training get a common frame so, and a folder of objects the orientation of one example.
+Descriptors of what an object looks like from each of the 24 frames on its axes give the rotation (turn) between two
+objects (``AgreeingObject.descriptors``). Each object is tied to those that it resembles, with the turn between them;
+groups with a common frame are merged by all ties between them; and finally each object takes the frame that most of its
+neighbours vote for. In this way training objects get a common frame, and folders of objects the orientation of one
+example.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from torch import Tensor
 from geocaps.model.look import CUBE, cube_products, turn_similarity
 
 CANDIDATES = 64
-"""Objects with the most similar mean descriptor, which are compared frame by frame."""
+"""Number of objects with the most similar mean descriptors that are compared frame by frame."""
 NEIGHBOURS = 12
-"""Of these, so many are tied to an object."""
+"""Number of these that are tied to an object."""
 _SHARPNESS = 8.0
-"""How much more a close neighbour says than a distant one, in nats for a similarity of 1."""
+"""Weight of a close neighbour over a distant one, in nats for a difference of 1 in similarity."""
 _SWEEPS = 40
 _DOUBT = 0.02
-"""Added to what a layer chooses: its neighbours can outvote an object however sure it was."""
+"""Added to the probabilities of an object's own choice, so that its neighbours can always outvote it."""
 
 
 @dataclass(frozen=True)
 class Ties:
-    """Each object's most similar others, and how they are turned.
+    """The objects most similar to each, and the turns between them.
 
     Frame k of an object looks like frame ``product[turn, k]`` of its neighbour, product as in ``cube_products``.
     """
@@ -44,7 +45,7 @@ class Ties:
 
 @torch.no_grad()
 def ties(descriptors: Float[Tensor, "m 24 d"], neighbours: int = NEIGHBOURS, candidates: int = CANDIDATES) -> Ties:
-    """The objects most similar to each, by the mean over the 24 frames at the best of the 24 turns between two."""
+    """The objects most similar to each, by the mean over the 24 frames, at the best of the 24 turns."""
     count = len(descriptors)
     candidates = min(candidates, count - 1)
     means = torch.nn.functional.normalize(descriptors.mean(dim=1), dim=-1)
@@ -61,9 +62,9 @@ def ties(descriptors: Float[Tensor, "m 24 d"], neighbours: int = NEIGHBOURS, can
 
 
 def synchronised(tied: Ties) -> Float[np.ndarray, "m 24"]:
-    """How likely each frame of each object is the common one: what the neighbours say, each of its own.
+    """The probability of each frame of each object to be the common one, according to its neighbours.
 
-    First along the tree of the strongest ties, from an arbitrary frame of one object; then by repeated majority.
+    First along the tree of the strongest ties, from an arbitrary frame of one object; then by repeated majority votes.
     """
     count = len(tied.neighbour)
     table = cube_products().numpy()
@@ -77,17 +78,17 @@ def synchronised(tied: Ties) -> Float[np.ndarray, "m 24"]:
         gains = said[np.arange(count), better] > said[np.arange(count), frame] + 1e-9
         if not gains.any():
             break
-        gains &= np.arange(count) % 2 == sweep % 2  # not all at once: two neighbours would change places for ever
+        gains &= np.arange(count) % 2 == sweep % 2  # not all at once, or two neighbours could alternate forever
         frame = np.where(gains, better, frame)
     said = _votes(source, target, turn, weight, frame, table[inverse])
     return said / said.sum(axis=1, keepdims=True)
 
 
 def smoothed(tied: Ties, chosen: Float[np.ndarray, "m 24"]) -> Float[np.ndarray, "m 24"]:
-    """How likely each frame of each object is the common one, from what a trained layer chooses on each alone.
+    """The probability of each frame of each object to be the common one, from the choices of a trained layer.
 
-    What an object chooses and what its neighbours say are multiplied, again and again, so that the few that choose
-    otherwise than objects like them are outvoted, and the others stay as they are.
+    The choice for each object is repeatedly multiplied by the votes of its neighbours, so that the few objects that
+    choose differently from similar ones are outvoted, and the rest stay as they are.
     """
     count, frames = chosen.shape
     table = cube_products().numpy()
@@ -104,14 +105,16 @@ def smoothed(tied: Ties, chosen: Float[np.ndarray, "m 24"]) -> Float[np.ndarray,
     for _ in range(_SWEEPS):
         said = (said_by @ chance.ravel()).reshape(count, frames)
         new = said**2 * own
-        chance = (chance + new / new.sum(axis=1, keepdims=True)) / 2  # half a step: two neighbours must not take turns
+        chance = (
+            chance + new / new.sum(axis=1, keepdims=True)
+        ) / 2  # half a step, so that two neighbours cannot alternate
     return chance
 
 
 def _both_ways(
     tied: Ties, inverse: Int[np.ndarray, "24"]
 ) -> tuple[Int[np.ndarray, "e"], Int[np.ndarray, "e"], Int[np.ndarray, "e"], Float[np.ndarray, "e"]]:
-    """Source, target, turn and weight of every tie: it says as much of one of its objects as of the other."""
+    """Source, target, turn and weight of every tie, in both directions."""
     source = np.repeat(np.arange(len(tied.neighbour)), tied.neighbour.shape[1])
     target, turn = tied.neighbour.ravel(), tied.turn.ravel()
     weight = np.exp(_SHARPNESS * (tied.similarity.ravel() - 1))
@@ -131,10 +134,10 @@ def _merged(
     count: int,
     table: Int[np.ndarray, "24 24"],
 ) -> Int[np.ndarray, "m"]:
-    """Groups of objects that share a frame, merged by what all ties between two groups say, the clearest first.
+    """Groups of objects with a common frame, merged by all ties between two groups, the clearest first.
 
-    In each round every group joins the one that it is tied to most clearly: by how much more its ties are for one turn
-    between the two than for any other. (Borůvka's algorithm for a spanning tree, with ties added up.)
+    In each round every group joins the one to which it is tied most clearly, that is, with the largest margin of one
+    turn over all others. (Borůvka's algorithm for a spanning tree, with ties added up.)
     """
     inverse = table.argmin(axis=1)
     frame, group = np.zeros(count, dtype=np.int64), np.arange(count)
@@ -143,7 +146,7 @@ def _merged(
         if not between.any():
             return frame
         s, t, w = source[between], target[between], weight[between]
-        # The turn of the target's group at which this tie would hold.
+        # The turn of the target's group for which this tie would hold.
         needed = table[inverse[frame[t]], table[turn[between], frame[s]]]
         pair, at = np.unique(group[s] * count + group[t], return_inverse=True)
         said = np.zeros((len(pair), len(CUBE)))
@@ -157,11 +160,11 @@ def _merged(
         )
         turns = {(int(a), int(b)): int(said[row].argmax()) for row, (a, b) in enumerate(zip(ours, theirs, strict=True))}
         _, joint = connected_components(forest, directed=False)
-        moved = np.zeros(count, dtype=np.int64)  # by which turn each group moves
+        moved = np.zeros(count, dtype=np.int64)  # the turn by which each group moves
         for root in np.unique(joint, return_index=True)[1]:
             reached, before = breadth_first_order(forest, root, directed=False)
             for one in reached[1:].tolist():
-                # Their group turned by r fits ours as it was; ours has itself been turned.
+                # Their group, turned, fits ours as it was, but ours has been turned as well.
                 moved[one] = table[turns[int(before[one]), one], moved[before[one]]]
         frame = table[frame, moved[group]]
         group = joint[group]
@@ -175,7 +178,7 @@ def _votes(
     frame: Int[np.ndarray, "m"],
     back: Int[np.ndarray, "24 24"],
 ) -> Float[np.ndarray, "m 24"]:
-    """What the neighbours' frames say of each object's."""
+    """The votes of the neighbours' frames for each object's."""
     said = np.zeros((len(frame), len(CUBE)))
     np.add.at(said, (source, back[turn, frame[target]]), weight)
     return said

@@ -1,6 +1,7 @@
-"""Batches: the objects that a step sees, their samplings, and how they are changed.
+"""Batches: the objects in a training step, their samplings, and augmentation.
 
-Everything follows from the seed, the step and the object: a resumed run, and any number of processes, see the same.
+Everything follows from the seed, the step and the object, so it is the same in a resumed run and with any number of
+processes.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from geocaps.geometry.se3 import Pose
 from geocaps.training.config import Augmentation, TrainConfig
 
 _HOLD_OUT = 10
-"""Of a source without a validation split, every 10th object is held out for validation."""
+"""If a source has no validation split, every 10th object is held out."""
 _GROUP = 8
-"""Similar objects that come together."""
+"""Number of similar objects in a group that stays together."""
 
 
 def open_data(config: TrainConfig) -> tuple[PointDataset, PointDataset]:
-    """The objects to train on and the held-out ones, each read once, so that a bad one is named before any work."""
+    """The objects to train on and the held-out ones; all are read once, so that bad ones are found before training."""
     datasets = [load(source) for source in config.sources]
     if config.classes is not None:
         datasets = [dataset.of_classes(config.chosen_classes) for dataset in datasets]
@@ -70,19 +71,19 @@ def _train_and_validation(dataset: PointDataset, split: str) -> tuple[PointDatas
 
 @dataclass(frozen=True)
 class Batch:
-    """Clouds of some objects and the objects' names.
+    """Clouds of some objects, and the objects' names.
 
-    ``samplings`` spoilt samplings of each and, last, the whole object as it was: centred, the farthest point at 1.
+    ``samplings`` corrupted samplings of each and, last, the whole object: centred, with the farthest point at 1.
     """
 
     points: Float[Tensor, "b views n 3"]
     object_ids: tuple[str, ...]
     objects: Int[Tensor, "b"]  # their numbers in the data
-    turned: Float[Tensor, "b 3 3"]  # how each was turned
+    turned: Float[Tensor, "b 3 3"]  # the rotation of each
 
 
 class Batches:
-    """The batches of one stage. Each object comes once in every epoch, in an order drawn anew for each."""
+    """The batches of one stage. Every epoch has each object once, in a new random order."""
 
     def __init__(
         self,
@@ -106,17 +107,17 @@ class Batches:
         self._similar: np.ndarray | None = None
 
     def group(self, similar: Int[Tensor, "m k"] | None) -> None:
-        """From now on similar objects share batches, so that contrastive terms have to tell them apart."""
+        """From now on similar objects share batches, which makes contrastive terms harder."""
         self._similar = None if similar is None else similar.numpy()
         self._orders.clear()
 
     def indices(self, step: int) -> list[int]:
-        """The objects of a step; where an epoch ends within the batch, the next one goes on."""
+        """The objects of a step; a batch may extend into the next epoch."""
         places = range(step * self.batch, (step + 1) * self.batch)
         return [int(self._order(place // len(self.dataset))[place % len(self.dataset)]) for place in places]
 
     def piece(self, step: int, piece: int) -> Batch:
-        """One of the equal pieces of a step's batch: pieces are what processes share."""
+        """One of the equal pieces of a step's batch, which processes share."""
         chosen = self.indices(step)[piece :: self.pieces]
         clouds, turned = zip(*(self._object(index, step) for index in chosen), strict=True)
         names = tuple(self.dataset.object_ids[index] for index in chosen)
@@ -125,16 +126,16 @@ class Batches:
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
             generator = random_stream(*self.key, 0, epoch)
-            # An epoch may end within a batch, so two orders are alive at a time.
+            # A batch may span two epochs, so two orders are kept.
             self._orders = {key: order for key, order in self._orders.items() if key == epoch - 1}
             order = torch.randperm(len(self.dataset), generator=generator).numpy()
             self._orders[epoch] = order if self._similar is None else self._grouped(order, self._similar, generator)
         return self._orders[epoch]
 
     def _grouped(self, order: np.ndarray, similar: np.ndarray, generator: torch.Generator) -> np.ndarray:
-        """Each object in turn takes those of its most similar ones that are left; the groups come in a random order.
+        """Groups of objects, each with the most similar ones that are left, in a random order.
 
-        Of an object that the data name twice one copy is taken: nothing can tell it from the other.
+        A group has at most one copy of an object that is in the data twice, as copies cannot be distinguished.
         """
         left, groups = np.ones(len(order), dtype=bool), []
         for index in order.tolist():
@@ -158,9 +159,9 @@ def augmented_samplings(
     augmentation: Augmentation,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "views n 3"], Float[Tensor, "3 3"]]:
-    """Independent samplings of one object in one frame: stretched and turned together, then each spoilt on its own.
+    """Independent samplings of one object in one frame: stretched and rotated together, then corrupted separately.
 
-    Last comes the first of them once more, unspoilt. Beside them, how they were turned.
+    The last one is the first sampling again, uncorrupted. Also returns the rotation.
     """
     spoil = [_drawn(augmentation, generator) for _ in range(samplings)]
     crops = any(one.keep < 1 or one.one_sided for one in spoil)
@@ -209,14 +210,14 @@ class _Spoiling:
             cloud = corruption.gaussian_noise(cloud, self.noise, generator)
         if self.outliers:
             cloud, _ = corruption.outliers(cloud, self.outliers, generator)
-            # As the model's input is prepared: most stray points are found, and other points come twice instead.
+            # As in the preparation of the model's input, stray points are replaced by copies of others.
             kept = cloud[torch.from_numpy(not_stray(cloud.numpy()))]
             cloud = kept[evenly(count, len(kept))]
         return cloud
 
 
 def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
-    """Which of the five kinds of damage a sampling gets, and how strongly."""
+    """Random choice of the five kinds of corruption, and of their strengths."""
     happens, strength = torch.rand(2, 5, generator=generator).tolist()
     one_sided = happens[4] < augmentation.one_sided_share
     crop = happens[2] < augmentation.crop_share and not one_sided
@@ -230,13 +231,13 @@ def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
 
 
 def random_stream(*key: int) -> torch.Generator:
-    """A generator that depends on the key alone, so a resumed or a distributed run draws what one run would."""
+    """A generator that depends only on the key, so that resumed and distributed runs draw the same numbers."""
     words = np.random.SeedSequence(list(key)).generate_state(2)
     return torch.Generator().manual_seed((int(words[0]) << 31) ^ int(words[1]))
 
 
 def pieces_of(batch: int, accumulate: int, processes: int) -> int:
-    """The number of pieces that a batch is processed in: at least one for each process."""
+    """The number of pieces in which a batch is processed, at least one per process."""
     pieces = max(accumulate, processes)
     if pieces % processes or batch % pieces:
         raise ConfigError(
@@ -249,9 +250,9 @@ def pieces_of(batch: int, accumulate: int, processes: int) -> int:
 def fitted_batches(
     config: TrainConfig, dataset: PointDataset, processes: int, *, reduce: bool
 ) -> tuple[TrainConfig, list[str]]:
-    """The configuration with batches that can be drawn from the data and shared by the processes, in all stages.
+    """The configuration, with batches that can be drawn from the data and shared by the processes, in all stages.
 
-    A batch that is too large becomes the largest that fits, and a sentence says so; without ``reduce`` it is refused.
+    A batch that is too large is reduced to the largest that fits, with a message; without ``reduce`` it is an error.
     """
     said = []
     for stage in config.stages:
@@ -259,7 +260,7 @@ def fitted_batches(
         reuse = config.reuse(stage)
         if settings.batch > len(dataset):
             unit = math.lcm(settings.accumulate, max(settings.accumulate, processes))
-            # Of a very small set an object comes several times in a batch, in different views.
+            # In a very small set, objects are repeated in a batch, in different views.
             largest = len(dataset) // (unit * reuse) * unit * reuse or len(dataset) // unit * unit * reuse
             largest = min(largest, settings.batch)
             too_large = f"a batch of {settings.batch} objects cannot be drawn from the {len(dataset)} of {dataset.name}"

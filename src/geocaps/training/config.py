@@ -1,6 +1,6 @@
-"""Configuration of a training: one frozen value, checked when it is made, stored with every checkpoint.
+"""Configuration of a training: one frozen value, checked on construction and stored with every checkpoint.
 
-Presets: ``paper`` and A–E follow appendices A.2 and B.2; ``cpu`` is what two cores can do in an hour.
+Presets: ``paper`` and A–E follow appendices A.2 and B.2; ``cpu`` takes about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ STAGES = ("parts", "object")
 
 @dataclass(frozen=True)
 class StageConfig:
-    """The optimisation of one stage: Adam with L2 decay, and how the learning rate moves."""
+    """The optimisation of one stage: Adam with L2 decay, and the schedule of the learning rate."""
 
     steps: int = 100_000
     batch: int = 32
     learning_rate: float = 1e-3
     schedule: Literal["decay", "cosine"] = "decay"
-    hold: int = 0  # steps at hold_rate, before all else
+    hold: int = 0  # steps at hold_rate, at the very start
     hold_rate: float = 1e-4
     warmup: int = 0  # steps in which the rate rises, from 0 or from hold_rate
     decay_at: tuple[int, ...] = ()
     decay_factor: float = 0.1
     weight_decay: float = 1e-7
     clip: float = 0.0  # largest gradient norm; 0 does not clip
-    accumulate: int = 1  # the batch in so many pieces, one after the other; processes share the pieces
-    best_by: str = "chamfer"  # the validation figure that chooses OUT/best: the smallest
+    accumulate: int = 1  # number of pieces of a batch, processed one after the other or shared by processes
+    best_by: str = "chamfer"  # the validation figure whose smallest value chooses OUT/best
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate"):
@@ -58,17 +58,17 @@ class StageConfig:
 
 
 FIGURES = ("chamfer", "rotation_parts", "rotation_resampled")
-"""Validation figures that can choose the best checkpoint."""
+"""Validation figures by which the best checkpoint can be chosen."""
 
 
 @dataclass(frozen=True)
 class AgreementObjective:
-    """What our object layer is trained on: two views of each object, which must agree."""
+    """The objective of our object layer: two views of each object must agree."""
 
     weights: AgreementWeights = field(default_factory=AgreementWeights)
     noise_degrees: float = 10.0  # the largest perturbation of the starts
-    reuse: int = 4  # steps that see a view and its parts; a batch has batch / reuse fresh objects
-    target_points: int | None = 512  # points that a reconstruction is compared with; None takes all
+    reuse: int = 4  # steps that use a view and its parts; a batch has batch / reuse fresh objects
+    target_points: int | None = 512  # points with which a reconstruction is compared; None: all
     common_from: float = 0.1  # share of the steps after which similar objects get a common frame; 1: never
 
     def __post_init__(self) -> None:
@@ -81,21 +81,21 @@ class AgreementObjective:
 
 @dataclass(frozen=True)
 class PaperObjective:
-    """What the paper's object layer is trained on: Algorithm 2, with noise that may grow."""
+    """The objective of the paper's object layer: Algorithm 2, with noise that may grow."""
 
     weights: PaperWeights = field(default_factory=PaperWeights)
     noise_from: float = 45.0  # degrees, at the start
     noise_to: float = 45.0  # degrees, at the end of the ramp
     ramp_from: float = 0.0  # shares of the stage's steps
     ramp_to: float = 1.0
-    reuse: int = 1  # steps that see a sampling and its decomposition; a batch has batch / reuse fresh objects
-    target_points: int | None = None  # points that a reconstruction is compared with; None takes all, as in the paper
-    decoded_points: int | None = None  # points of each decoded part that are compared, a square number; None: all, M
+    reuse: int = 1  # steps that use a sampling and its decomposition; a batch has batch / reuse fresh objects
+    target_points: int | None = None  # points with which a reconstruction is compared; None: all, as in the paper
+    decoded_points: int | None = None  # points to which each part is decoded, a square number; None: M
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
         if not self.weights.part and not self.weights.chamfer:
-            raise ConfigError("objective.weights.part and .chamfer are both 0: then nothing trains the decoders")
+            raise ConfigError("objective.weights.part and .chamfer are both 0, so nothing would train the decoders")
         for name in ("noise_from", "noise_to"):
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
@@ -103,10 +103,10 @@ class PaperObjective:
         _require_target(self.target_points)
         decoded = self.decoded_points
         square = decoded is None or (decoded >= 1 and math.isqrt(decoded) ** 2 == decoded)
-        _require(square, "objective.decoded_points must be a square number (targets are found on a grid)", decoded)
+        _require(square, "objective.decoded_points must be a square number (targets are decoded on a grid)", decoded)
 
     def noise_degrees(self, share: float) -> float:
-        """The largest perturbation angle after a share of the steps: linear along the ramp, constant outside."""
+        """The largest perturbation angle after a share of the steps: linear on the ramp, constant outside."""
         if self.ramp_to <= self.ramp_from:
             return self.noise_to if share >= self.ramp_to else self.noise_from
         along = min(1.0, max(0.0, (share - self.ramp_from) / (self.ramp_to - self.ramp_from)))
@@ -115,7 +115,7 @@ class PaperObjective:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a stage's clouds differ from the stored ones. Each ``..._share`` is a chance per sampling."""
+    """Augmentation of a stage's clouds. Each ``..._share`` is a probability per sampling."""
 
     translation: float = 0.0  # the whole object, within a cube of this half side
     stretch: float = 1.0  # x, y and z each by a factor in [1/stretch, stretch], the same for all samplings
@@ -125,7 +125,7 @@ class Augmentation:
     outlier_fraction: float = 0.05  # the largest
     crop_share: float = 0.0
     crop_keep: float = 0.7  # the smallest
-    one_sided_share: float = 0.0  # what is seen from one side; such a sampling is not cropped
+    one_sided_share: float = 0.0  # only what is visible from one side; such a sampling is not cropped
     density_share: float = 0.0
     density_strength: float = 4.0  # the largest
 
@@ -142,19 +142,19 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole training. Take one from :func:`geocaps.training.preset` and replace what you want otherwise."""
+    """A whole training. Take one from :func:`geocaps.training.preset`, and replace values as needed."""
 
-    data: str = "shapes"  # sources joined by commas
+    data: str = "shapes"  # sources, separated by commas
     out: str = "runs/train"
     preset: str = "cpu"
     stage: Literal["parts", "object", "all"] = "all"
     split: str = "train"  # of the sources that have splits
-    classes: str | None = None  # only these of each source, joined by commas; None takes all
-    init: str | None = None  # a checkpoint whose first layer is taken over, or "shipped"
-    init_object: bool = False  # its object layer too, which is trained further
+    classes: str | None = None  # only these of each source, separated by commas; None: all
+    init: str | None = None  # a checkpoint from which the first layer is taken, or "shipped"
+    init_object: bool = False  # start from its object layer too
     seed: int = 0
     device: str = "auto"
-    budget: float | None = None  # seconds; the steps of each stage are then measured on the spot
+    budget: float | None = None  # seconds; the number of steps of each stage then follows from measured step times
     model: ModelConfig = field(default_factory=ModelConfig)
     parts: StageConfig = field(default_factory=StageConfig)
     object: StageConfig = field(default_factory=StageConfig)
@@ -178,13 +178,13 @@ class TrainConfig:
         for name in ("validations", "validation_objects", "save_every", "log_every"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
         if self.init is not None and self.stage != "object":
-            raise ConfigError(f"init takes over a trained first layer, so stage must be object, not {self.stage!r}")
+            raise ConfigError(f"init provides a trained first layer, so stage must be object, not {self.stage!r}")
         if self.stage == "object" and self.init is None:
             raise ConfigError(
                 "stage object needs a trained first layer: name a checkpoint with init (--init DIR, or --init shipped)"
             )
         if self.init_object and self.init is None:
-            raise ConfigError("init_object trains the object layer of a checkpoint further: name it with init")
+            raise ConfigError("init_object starts from the object layer of a checkpoint: name that with init")
         _require(self.parts.best_by == "chamfer", "parts.best_by must be chamfer", self.parts.best_by)
         ours = isinstance(self.model.object, ObjectConfig)
         if ours != isinstance(self.objective, AgreementObjective):
@@ -218,7 +218,7 @@ class TrainConfig:
         return self.parts_augmentation if stage == "parts" else self.object_augmentation
 
     def reuse(self, stage: str) -> int:
-        """The number of steps that see a draw: the objective's, or what of it divides a smaller batch."""
+        """The number of steps that use a draw: the objective's, or its largest divisor that fits a smaller batch."""
         return math.gcd(self.objective.reuse, self.object.batch // self.object.accumulate) if stage == "object" else 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """The inverse of :meth:`to_dict`, also after a way through JSON; an unknown name is an error."""
+        """The inverse of :meth:`to_dict`, also after a round trip through JSON; an unknown name is an error."""
         made = _made(cls, values)
         assert isinstance(made, cls)
         return made
@@ -237,7 +237,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def differences(old: TrainConfig, new: TrainConfig) -> list[tuple[str, Any, Any]]:
-    """Every value (by its dotted name) that is not the same."""
+    """All values that differ, with their dotted names."""
     return _differences("", old.to_dict(), new.to_dict())
 
 
@@ -251,7 +251,7 @@ def _differences(prefix: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """A nested dataclass from plain values, type by type."""
+    """A nested dataclass from plain values, according to the types of its fields."""
     if is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
             raise ConfigError(f"{kind.__name__} must be a mapping, not {type(value).__name__}")
@@ -268,7 +268,7 @@ def _made(kind: Any, value: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         if not isinstance(value, dict):
             return value if value is None else _made(get_args(kind)[0], value)
-        # Of two layers or objectives, the one that has just these names: all of them are always written.
+        # Of two layers or objectives, the one with exactly these names, since all of them are always written.
         kinds = [one for one in get_args(kind) if is_dataclass(one)]
         exact = [one for one in kinds if value.keys() == {entry.name for entry in fields(one)}]
         return _made((exact or kinds)[0], value)
@@ -341,8 +341,8 @@ PRESETS: dict[str, TrainConfig] = {"cpu": _CPU, "paper": _PAPER} | {
 def preset(name: str, **changes: Any) -> TrainConfig:
     """A named training with some values changed: ``preset("cpu", data="shapes", out="runs/shapes")``."""
     if name not in PRESETS:
-        raise ConfigError(f"no training preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise ConfigError(f"there is no training preset {name!r}: choose from {', '.join(PRESETS)}")
     try:
         return replace(PRESETS[name], **changes)
     except TypeError as error:
-        raise ConfigError(f"a training has no such value: {error}") from error
+        raise ConfigError(f"not a training configuration: {error}") from error

@@ -1,4 +1,4 @@
-"""Several processes under torchrun: one group, one writer, and decisions that all of them take together."""
+"""Several processes under torchrun: one group, one writer, and joint decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from geocaps.errors import ConfigError
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others; a world of one outside torchrun."""
+    """This process among the others; outside torchrun, the only one."""
 
     rank: int
     size: int
@@ -27,7 +27,7 @@ class World:
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """True for all when it is true for one."""
+        """Whether the flag is true in any process."""
         if self.size == 1:
             return flag
         shared = torch.tensor(float(flag), device=self.device)
@@ -35,7 +35,7 @@ class World:
         return bool(shared > 0)
 
     def agreed(self, value: Any) -> Any:
-        """The first process's value, for all."""
+        """The value of the first process, in all of them."""
         if self.size == 1:
             return value
         box = [value]
@@ -57,7 +57,7 @@ class World:
         return rows
 
     def wrap(self, loss: nn.Module) -> nn.Module:
-        """Averages gradients over the processes during ``backward``."""
+        """A module that averages gradients over the processes during ``backward``."""
         if self.size == 1:
             return loss
         ids = [self.device.index] if self.device.type == "cuda" else None
@@ -69,7 +69,7 @@ class World:
 
 
 def join(device: str) -> World:
-    """Joins torchrun's group where there is one: nccl between GPUs, gloo else."""
+    """Joins torchrun's group, if there is one, by nccl between GPUs or else by gloo."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     chosen = choose_device(device, local_rank)
@@ -81,7 +81,7 @@ def join(device: str) -> World:
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """``auto`` takes a GPU where there is one (CUDA, then Apple's MPS), else the CPU."""
+    """The device; ``auto`` is a GPU if there is one (CUDA, then Apple's MPS), or else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -90,7 +90,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"the device {name!r} cannot be used here ({reason}); --device auto takes what there is"
+            f"the device {name!r} cannot be used here ({reason}); --device auto uses what is available"
         ) from error
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", local_rank)

@@ -1,12 +1,12 @@
-"""Common frames: for every training object a frame, the same one for similar objects, found without labels (ours).
+"""Common frames: a frame for every training object, consistent between similar objects, found without labels (ours).
 
-Two views of one object can agree on a frame and still not know which: of a bed and its half turn, an untrained layer
-prefers now one, now the other, and similar objects pull it in opposite directions. What a layer can tell long before
-it can choose is how two *similar* objects are turned against each other (``AgreeingObject.descriptors``). So the
-objects are tied to those that they resemble, each tie with its turn; one frame is passed along the strongest ties to
-all; and each object then takes what most of its neighbours say. Layer 2 learns to choose that frame.
+Two views of one object can agree on a frame without determining which: between a bed and the bed rotated by half a
+turn, an untrained layer is undecided, and similar objects pull it in opposite directions. Long before a layer can
+choose, it can tell the rotation between two *similar* objects (``AgreeingObject.descriptors``). So objects are tied to
+those that they resemble, with the rotation between them; a frame is propagated along the strongest ties to all; and
+each object then takes the frame that most of its neighbours vote for. Layer 2 learns to choose that frame.
 
-Of each object only its points are used, in frames that turn with them: how the set has them stored does not matter.
+Only the points of objects are used, in frames that rotate with them: the stored orientation does not matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from geocaps.data import PointDataset
 from geocaps.errors import ConfigError
-from geocaps.model.look import cube_rotations
+from geocaps.model.look import CUBE
 from geocaps.model.ties import smoothed, synchronised, ties
 from geocaps.training.batches import random_stream, unit_sphere
 from geocaps.training.distributed import World
@@ -28,7 +28,7 @@ from geocaps.training.distributed import World
 Describe = Callable[
     [Float[Tensor, "b n 3"]], tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"], Float[Tensor, "b 24"]]
 ]
-"""Axes of whole objects' surfaces, what each of the 24 frames on them sees, and how likely the layer chooses each."""
+"""Axes of whole objects' surfaces, descriptors from the 24 frames on them, and the layer's probability for each."""
 
 _AT_A_TIME = 16
 _STREAM = 31
@@ -36,9 +36,9 @@ _STREAM = 31
 
 @dataclass(frozen=True)
 class CommonFrames:
-    """For each object the 24 frames on the axes of its surface, as it is stored, and how likely each is the common one.
+    """The 24 frames on the axes of each object's surface, as stored, and the chance of each to be the common one.
 
-    An object that its own turn leaves alike has several.
+    A symmetric object has several common frames.
     """
 
     axes: Float[Tensor, "m 3 3"]
@@ -48,8 +48,8 @@ class CommonFrames:
     def chance_of(
         self, frames: Float[Tensor, "b 24 3 3"], objects: Int[Tensor, "b"], turned: Float[Tensor, "b 3 3"]
     ) -> Float[Tensor, "b 24"]:
-        """How likely each of these frames is the common one, on objects that were turned so."""
-        stored = turned[:, None] @ self.axes[objects][:, None] @ cube_rotations()
+        """The chance of each of these frames to be the common one, for objects that were rotated by ``turned``."""
+        stored = turned[:, None] @ self.axes[objects][:, None] @ CUBE
         nearest = torch.einsum("bfij,bkij->bfk", frames.to(stored), stored).argmax(dim=2)  # largest trace: least angle
         return self.chance[objects].gather(1, nearest).to(frames)
 
@@ -57,11 +57,11 @@ class CommonFrames:
 def common_frames(
     dataset: PointDataset, describe: Describe, points: int, world: World, *, trained: bool
 ) -> CommonFrames:
-    """A common frame for all objects; the processes share the work of describing them.
+    """A common frame for all objects; the processes share the work.
 
-    A trained layer's own choices are kept where similar objects agree with them; those of an untrained one say nothing.
+    The choices of a trained layer are kept where similar objects agree with them; those of an untrained one are not.
     """
-    # What the data name several times is described once.
+    # Copies of an object are described once.
     copies: dict[bytes, list[int]] = {}
     for index in range(len(dataset)):
         copies.setdefault(dataset.digest(index), []).append(index)

@@ -1,7 +1,7 @@
-"""The training loop: one flat loop for both stages, the stage is data.
+"""The training loop, one flat loop for all stages.
 
-Everything random follows from (seed, stage, step, piece), so a run that is killed and resumed, or spread over several
-processes, goes through the same batches and the same noise as one that is not.
+Everything random follows from (seed, stage, step, piece), so a run that is killed and resumed, or distributed over
+several processes, has the same batches and the same noise as one that is not.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from geocaps.model.checkpoint import save_checkpoint
 from geocaps.training.batches import Batches, fitted_batches, open_data, pieces_of, random_stream
 from geocaps.training.config import STAGES, StageConfig, TrainConfig
 from geocaps.training.distributed import World, join
-from geocaps.training.monitor import Monitor, RunMonitor, Silence
+from geocaps.training.monitor import Monitor, RunMonitor
 from geocaps.training.run import Kept, RunState, StopSignal, begun, card, keep_freed_memory, resumed, training_state
 from geocaps.training.stage import Prepared, Stage, joined, pictured, stage_of
 from geocaps.training.validation import Validation
 
 PARTS_SHARE = 0.3
-"""Of a budget for both stages, what the first one gets."""
+"""The first stage's share of a budget for both stages."""
 LEAST_TO_CHOOSE = 16
-"""Held-out objects below which validation figures do not choose a checkpoint: they would choose by chance."""
+"""The number of held-out objects below which no best checkpoint is chosen, because chance would decide."""
 _VALIDATION_SHARE = 0.1
 _TIMING_SHARE = 0.03
 _DIVERGED = 10.0
-"""A smoothed loss so many times the first one is a training that went wrong."""
+"""A training has diverged if its smoothed loss is this many times the first one."""
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Where the checkpoints are, and the last validation figures of each stage."""
+    """The checkpoints, and the last validation figures of each stage."""
 
     out: Path
     steps: int
     figures: dict[str, dict[str, float]]
     last: Path
     best: Path | None
-    """The checkpoint with the best validation figure; None where too few objects were held out to tell."""
+    """The checkpoint with the best validation figure; None if too few objects were held out."""
     validation_objects: int
 
 
 def train(config: TrainConfig, *, resume: bool = False, reduce_batch: bool = True) -> TrainResult:
     """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``.
 
-    A batch that is larger than the data is reduced to what there is, which is said; without ``reduce_batch`` it is
-    refused. ``OUT/best`` is chosen on 16 held-out objects or more; with fewer there is none.
+    A batch that is larger than the data set is reduced, with a message; without ``reduce_batch`` it is an error.
+    ``OUT/best`` is chosen on at least 16 held-out objects; with fewer there is none.
     """
     keep_freed_memory()
     is_new = not Path(config.out).exists()
@@ -66,7 +66,7 @@ def train(config: TrainConfig, *, resume: bool = False, reduce_batch: bool = Tru
         world.close()
         if is_new:
             with suppress(OSError):
-                Path(config.out).rmdir()  # only where nothing is in it: the run never began
+                Path(config.out).rmdir()  # only if it is empty: the run never started
 
 
 def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, stack: ExitStack) -> TrainResult:
@@ -82,7 +82,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
         state, kept = RunState(config.stages[0]), None
     clock -= state.elapsed
     model.to(world.device).train()
-    monitor: Monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Silence()
+    monitor = RunMonitor(out, config.tensorboard) if world.is_writer else Monitor()
     stack.enter_context(closing(monitor))
     stop = stack.enter_context(StopSignal())
     held = len(validation.first)
@@ -92,8 +92,8 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
     chooses = held >= LEAST_TO_CHOOSE
     if not chooses:
         monitor.say(
-            f"no best checkpoint will be chosen: {held} held-out {'object is' if held == 1 else 'objects are'} too few "
-            f"to tell, {LEAST_TO_CHOOSE} are needed; the result is {out / 'last'}"
+            f"no best checkpoint will be chosen: {held} held-out {'object is' if held == 1 else 'objects are'} too "
+            f"few, {LEAST_TO_CHOOSE} are needed; the result is {out / 'last'}"
         )
 
     def save(name: str, keep: Kept | None = None) -> None:
@@ -102,7 +102,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             save_checkpoint(out / name, model, card=card(config, dataset, state), training_state=saved)
 
     def validate(stage: Stage) -> None:
-        """Measures, and keeps the best checkpoint; only the writer does, the others wait for it in the next step."""
+        """Validates and saves the best checkpoint, in the writer only; the others wait for it in the next step."""
         if world.is_writer:
             model.eval()
             with torch.no_grad():
@@ -205,7 +205,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
 
 
 def learning_rate(stage: StageConfig, step: int) -> float:
-    """A rate that is held first, linear warm-up, then the paper's step decays or half a cosine down to a hundredth."""
+    """The rate: held at first, then a linear warm-up, then the paper's step decays, or half a cosine to a hundredth."""
     if step < stage.hold:
         return stage.hold_rate
     begun = stage.hold + stage.warmup
@@ -219,7 +219,7 @@ def learning_rate(stage: StageConfig, step: int) -> float:
 
 
 def fitted_steps(left: float, step_seconds: float, validation_seconds: float, validations: int) -> tuple[int, int]:
-    """Steps, and steps between validations, that fit into the time left; validation gets a tenth of it at most."""
+    """Steps, and steps between validations, that fit into the time left, at most a tenth of it for validation."""
     validations = max(1, min(validations, int(_VALIDATION_SHARE * left / max(validation_seconds, 1e-9))))
     steps = max(1, int((left - validations * validation_seconds) / step_seconds))
     return steps, max(1, steps // validations)
@@ -228,14 +228,14 @@ def fitted_steps(left: float, step_seconds: float, validation_seconds: float, va
 def _where(state: RunState, gradients: StepGradients, config: TrainConfig) -> str:
     return (
         f"at step {state.step} of stage {state.stage}; the batch held {', '.join(gradients.object_ids)}; the last good "
-        f"checkpoint is {Path(config.out) / 'last'}: look at these objects with  geocaps data info , or train anew "
+        f"checkpoint is {Path(config.out) / 'last'}: check these objects with  geocaps data info , or train again "
         "with a smaller --learning-rate"
     )
 
 
 @contextmanager
 def _explained(state: RunState, gradients: StepGradients, config: TrainConfig) -> Iterator[None]:
-    """Weights that diverge can fail before there is a loss: a point that is not finite has no nearest one."""
+    """Explains errors from diverged weights before there is a loss: a point that is not finite has no nearest one."""
     try:
         yield
     except GeocapsError:
@@ -249,7 +249,7 @@ def _explained(state: RunState, gradients: StepGradients, config: TrainConfig) -
 def _require_sound(
     loss: float, norm: float, state: RunState, gradients: StepGradients, config: TrainConfig, world: World
 ) -> None:
-    """Stops before a weight is touched if the loss or a gradient is not finite, or if the loss diverges."""
+    """Stops before any weight changes if the loss or a gradient is not finite, or if the loss diverges."""
     where = _where(state, gradients, config)
     if world.any(not (math.isfinite(loss) and math.isfinite(norm))):
         raise TrainingError(f"the loss is {loss} and its gradient's norm {norm} {where}")
@@ -262,23 +262,23 @@ def _require_sound(
 # ── one step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SPACING = 8
-"""Steps between two uses of the same draw, so that neighbouring steps share no object."""
+"""Number of steps between two uses of the same draw, so that neighbouring steps share no objects."""
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Some objects of a batch, as the stage has prepared them."""
+    """Some objects of a batch, as prepared by the stage."""
 
     seen: Prepared
     object_ids: tuple[str, ...]
 
 
 class StepGradients:
-    """Forward and backward of this process's pieces of one step; the time is split as it goes.
+    """Forward and backward passes for this process's pieces of one step, with times for each phase.
 
     With ``reuse``, a step takes its objects from that many draws, of which only the newest is made in that step: draw d
-    is seen in the steps d, d - SPACING, d - 2·SPACING, …, each time beside others, and then never again. Which draws a
-    step sees follows from the step alone, so there is nothing to save: a resumed run makes those it lacks.
+    is used in the steps d, d - SPACING, d - 2·SPACING, …, each time with other draws, and then never again. The draws
+    of a step follow from the step alone, so there is nothing to save: a resumed run makes the missing ones.
     """
 
     def __init__(self, stage: Stage, averaged: nn.Module, batches: Batches, world: World, *, reuse: int = 1) -> None:
@@ -289,7 +289,7 @@ class StepGradients:
         self._data_seconds = self._parts_seconds = 0.0
 
     def __call__(self, step: int, share: float) -> dict[str, float]:
-        """Leaves gradients averaged over all pieces; gives the terms' means and the shares of time."""
+        """Computes gradients averaged over all pieces; returns the means of the terms and the shares of time."""
         sums: dict[str, Tensor] = {}
         started = time.perf_counter()
         self._data_seconds = self._parts_seconds = 0.0
@@ -311,7 +311,7 @@ class StepGradients:
         return record
 
     def _drawn(self, step: int, piece: int) -> _Draw:
-        """The objects of one piece: the oldest draw is used for the last time, the newest for the first."""
+        """The objects of one piece, from the oldest draw (used for the last time) to the newest (for the first)."""
         draws = []
         for number in range(step, step + self.reuse * SPACING, SPACING):
             if (number, piece) not in self._pool:
@@ -335,26 +335,26 @@ class StepGradients:
         return _Draw(seen, batch.object_ids)
 
     def forget(self) -> None:
-        """Drops the draws that were made: they are out of date."""
+        """Drops all draws, as they are out of date."""
         self._pool.clear()
 
     def _averaging(self, last: bool) -> AbstractContextManager[None]:
-        """Processes average once a step: with the last piece."""
+        """Averages over processes once per step, with the last piece."""
         if isinstance(self.averaged, DistributedDataParallel) and not last:
             return self.averaged.no_sync()
         return nullcontext()
 
     def seconds(self, limit: float, tries: int = 2) -> float:
-        """How long a step takes here and now: the mean of a few after a first one, none of which changes a weight.
+        """The time of a step: the mean of a few after a first one, none of which changes weights.
 
-        Of slow steps only one is timed: past ``limit`` seconds there is no second.
+        If steps are slow, only one is timed: after ``limit`` seconds there is no second.
         """
         began = time.monotonic()
         self(0, 0.0)
         started, timed = time.monotonic(), 0
         while timed == 0 or (timed < tries and self.world.agreed(time.monotonic() - began < limit)):
             timed += 1
-            self(timed * SPACING, 0.0)  # as in the long run: all draws but the newest are there
+            self(timed * SPACING, 0.0)  # as later on: all draws but the newest exist already
         self.stage.zero_grad(set_to_none=True)
         self.forget()
         return (time.monotonic() - started) / timed

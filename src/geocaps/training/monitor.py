@@ -1,4 +1,4 @@
-"""What a person sees of a training: a progress bar or plain lines, ``metrics.jsonl``, and TensorBoard."""
+"""Monitoring of a training: a progress bar or plain lines, ``metrics.jsonl``, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jaxtyping import Float
 from rich.console import Console
@@ -19,8 +19,8 @@ from geocaps.errors import CheckpointError, install_hint
 _LINE_EVERY = 20.0
 
 
-class Monitor(Protocol):
-    """The writer's monitor; every other process has a :class:`Silence`."""
+class Monitor:
+    """Says nothing and writes nothing: for every process but the one that writes."""
 
     def say(self, sentence: str) -> None: ...
     def begin(self, stage: str, step: int, steps: int | None) -> None: ...
@@ -29,17 +29,7 @@ class Monitor(Protocol):
     def close(self) -> None: ...
 
 
-class Silence:
-    """Says nothing and writes nothing."""
-
-    def say(self, sentence: str) -> None: ...
-    def begin(self, stage: str, step: int, steps: int | None) -> None: ...
-    def step(self, step: int, record: dict[str, float], log: bool) -> None: ...
-    def validation(self, step: int, figures: dict[str, float], clouds: Float[Tensor, "c o n 3"] | None) -> None: ...
-    def close(self) -> None: ...
-
-
-class RunMonitor:
+class RunMonitor(Monitor):
     """Writes into the run's folder and to standard error."""
 
     def __init__(self, out: Path, tensorboard: bool, console: Console | None = None) -> None:
@@ -57,7 +47,7 @@ class RunMonitor:
         self.console.print(sentence, markup=False, soft_wrap=True)
 
     def begin(self, stage: str, step: int, steps: int | None) -> None:
-        """A stage goes on from ``step``; ``steps`` is None until it is known how many fit into a budget."""
+        """A stage starts or continues at ``step``; ``steps`` is None until it is known how many fit into a budget."""
         self._stop_progress()
         self.stage, self.steps = stage, steps
         _forget_after(self.metrics, stage, step)
@@ -149,7 +139,7 @@ def _clock(left: float) -> str:
 
 
 def _forget_after(path: Path, stage: str, step: int) -> None:
-    """Drops records past the resumed step: a run that was killed had gone on after its last checkpoint."""
+    """Drops records after the resumed step, as an interrupted run had continued after its last checkpoint."""
     if not path.exists():
         return
     kept = []
@@ -157,7 +147,7 @@ def _forget_after(path: Path, stage: str, step: int) -> None:
         try:
             record = json.loads(line)
         except ValueError:
-            continue  # the line that a kill cut off
+            continue  # an incomplete line of an interrupted run
         if record["stage"] != stage or record["step"] <= step:
             kept.append(line + "\n")
     with written_whole(path) as beside:
@@ -165,7 +155,7 @@ def _forget_after(path: Path, stage: str, step: int) -> None:
 
 
 def _picture(clouds: Float[Tensor, "c o n 3"]) -> Any:
-    """Columns are objects; the first row is the input, the second what was decoded."""
+    """One column per object: the input in the first row, the decoded points in the second."""
     from matplotlib.figure import Figure
 
     rows, columns = clouds.shape[:2]

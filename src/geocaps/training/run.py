@@ -1,4 +1,4 @@
-"""State of a run: how far it is, its settings, and whether the run that is resumed is the one that was begun."""
+"""State of a run: its progress and settings, and the checks on resuming it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any
 
 import torch
 
+from geocaps.atomic import make_folder
 from geocaps.data import PointDataset
-from geocaps.errors import CheckpointError, ConfigError, UsageError
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.errors import CheckpointError, ConfigError
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, untrained
 from geocaps.model.checkpoint import find_checkpoint, load_checkpoint, load_named, load_training_state
-from geocaps.model.config import ModelConfig
 from geocaps.training.config import TrainConfig, differences
 
 _MAY_CHANGE = ("out", "data", "device", "tensorboard", "log_every", "save_every")
-"""What a resumed run may say otherwise: none changes a number. Data are compared by their fingerprint."""
+"""Settings that may differ on resuming, because they change no numbers. Data are compared by fingerprint."""
 
 
 @dataclass
 class RunState:
-    """Where a run stands. ``steps`` and ``validate_every`` are settled as a stage begins and kept on resuming."""
+    """Progress of a run. ``steps`` and ``validate_every`` are fixed when a stage begins, and kept on resuming."""
 
     stage: str
     step: int = 0
@@ -47,14 +47,14 @@ class RunState:
 
 @dataclass(frozen=True)
 class Kept:
-    """Beside the model, what a run needs to go on where it was: the optimiser's state, and what the stage found."""
+    """What a run needs to resume, in addition to the model: the optimiser's state, and the results of the survey."""
 
     optimizer: dict[str, Any]
     found: dict[str, torch.Tensor]
 
 
 def training_state(config: TrainConfig, state: RunState, fingerprint: str, kept: Kept) -> dict[str, Any]:
-    """What ``training.pt`` holds: plain values and tensors only."""
+    """The contents of ``training.pt``: only plain values and tensors."""
     return {
         "config": json.dumps(config.to_dict()),
         "fingerprint": fingerprint,
@@ -77,42 +77,42 @@ def _config(place: Path, saved: dict[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.from_dict(json.loads(saved["config"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{place} holds no training configuration that can be read: {error}") from error
+        raise CheckpointError(f"{place} has no readable training configuration: {error}") from error
 
 
 def resumed(config: TrainConfig, fingerprint: str) -> tuple[GeometricCapsuleAutoencoder, RunState, Kept]:
-    """Model, state and the rest of the run in ``config.out``, if it is the run that ``config`` describes."""
+    """Model, state and the rest of the run in ``config.out``, which must be the run that ``config`` describes."""
     last = Path(config.out) / "last"
     saved = load_training_state(last)
     changed = [one for one in differences(_config(last, saved), config) if one[0].split(".")[0] not in _MAY_CHANGE]
     if changed:
         name, old, new = changed[0]
         raise ConfigError(
-            f"the run in {config.out} was begun with {name} = {old!r}, not {new!r}: resume it as it was, "
-            "or begin another one with another --out"
+            f"the run in {config.out} was started with {name} = {old!r}, not {new!r}: resume it unchanged, or "
+            "start another one with another --out"
         )
     try:
         begun_with, state = saved["fingerprint"], RunState(**json.loads(saved["state"]))
         kept = Kept(saved["optimizer"], saved["found"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{last} holds no training state that can be read: {error}") from error
+        raise CheckpointError(f"{last} has no readable training state: {error}") from error
     if begun_with != fingerprint:
         raise ConfigError(
-            f"the run in {config.out} was begun on data with the fingerprint {begun_with}, and {config.data} has "
-            f"{fingerprint}: resume it on the same data, or begin another one with another --out"
+            f"the run in {config.out} was started on data with the fingerprint {begun_with}, but {config.data} "
+            f"has {fingerprint}: resume it on the same data, or start another one with another --out"
         )
     return load_checkpoint(last), state, kept
 
 
 def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
-    """The model a new run starts from. A folder that holds a run is never overwritten."""
+    """The initial model of a new run. A folder that contains a run is never overwritten."""
     last = Path(config.out) / "last"
     try:
         find_checkpoint(last)
     except CheckpointError:
         pass
     else:
-        raise CheckpointError(f"{config.out} already holds a run: continue it with --resume, or choose another --out")
+        raise CheckpointError(f"{config.out} already contains a run: give --resume to continue it, or another --out")
     model = untrained(config.model, config.seed)
     if config.init is not None:
         first = load_named(config.init)
@@ -121,31 +121,19 @@ def begun(config: TrainConfig) -> GeometricCapsuleAutoencoder:
         if differ:
             name = differ[0]
             raise ConfigError(
-                f"the first layer of {config.init} has {name} = {there[name]!r}, and this training's has "
+                f"the first layer of {config.init} has {name} = {there[name]!r}, but this training's has "
                 f"{here[name]!r}: choose the preset that it was trained with"
             )
         model.parts.load_state_dict(first.parts.state_dict())
         if config.init_object:
             if first.config.object != config.model.object:
                 raise ConfigError(
-                    f"the object layer of {config.init} is not the one of this training: choose the preset that it was "
-                    "trained with, or leave out --init-object"
+                    f"the object layer of {config.init} differs from that of this training: choose the preset that it "
+                    "was trained with, or leave out --init-object"
                 )
             model.object.load_state_dict(first.object.state_dict())
-    try:
-        Path(config.out).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {config.out}: {error.strerror or error}; choose another one"
-        ) from error
+    make_folder(Path(config.out))
     return model
-
-
-def untrained(config: ModelConfig, seed: int) -> GeometricCapsuleAutoencoder:
-    """Initial weights from the seed. PyTorch's initialisers draw from the global generator, restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return GeometricCapsuleAutoencoder(config)
 
 
 def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:
@@ -168,7 +156,7 @@ def card(config: TrainConfig, dataset: PointDataset, state: RunState) -> str:
 
 
 class StopSignal:
-    """Ctrl-C (or SIGTERM) asks the loop to stop after the step at hand; a second one stops at once."""
+    """Ctrl-C (or SIGTERM) makes the loop stop after the current step; a second one stops at once."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -201,9 +189,9 @@ _LARGE = 1 << 30
 
 
 def keep_freed_memory() -> bool:
-    """Tells glibc's allocator to keep what is freed: fresh pages cost more than the arithmetic on them.
+    """Makes glibc's allocator keep freed memory, because mapping new pages costs more than the arithmetic on them.
 
-    False where the C library is another one.
+    Returns False with another C library.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -222,5 +210,5 @@ def seconds(text: str) -> float:
         raise ConfigError(f"a budget is a time such as 90m, 5400s or 1h30m, not {text!r}")
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if total <= 0:
-        raise ConfigError(f"a budget must be longer than nothing, not {text!r}")
+        raise ConfigError(f"a budget must be longer than 0, not {text!r}")
     return total

@@ -1,4 +1,4 @@
-"""Stages of a training as objects: what is trained, on what, and which held-out figures watch it."""
+"""Stages of a training: what is trained, on what, and the validation figures."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from geocaps.training.frames import CommonFrames, common_frames
 from geocaps.training.validation import CHUNK, Validation
 
 PICTURED = 4
-"""Held-out objects in a picture."""
+"""Number of held-out objects in a picture."""
 
 Prepared = dict[str, Tensor]
-"""What a step needs of some objects, by name; the first dimension of each tensor counts the objects."""
+"""The input of a step for some objects, by name; the first dimension of each tensor is that of the objects."""
 
 
 def joined(draws: Sequence[Prepared]) -> Prepared:
-    """The objects of several draws together."""
+    """Several draws, joined."""
     return {name: torch.cat([draw[name] for draw in draws]) for name in draws[0]}
 
 
 class Stage(nn.Module, ABC):
-    """What is trained, and on what; a module, so that DistributedDataParallel can wrap it."""
+    """A stage of training; a module, so that DistributedDataParallel can wrap it."""
 
     name: ClassVar[str]
     samplings: ClassVar[int] = 1
-    """Independent samplings of each object that a step sees."""
+    """Number of independent samplings of each object in a step."""
 
     def __init__(self, model: GeometricCapsuleAutoencoder, layer: nn.Module) -> None:
         super().__init__()
@@ -55,49 +55,49 @@ class Stage(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
-        """What does not depend on the trained weights: made once for each draw, however many steps see it."""
+        """Everything that does not depend on the trained weights, computed once for all steps that use a draw."""
 
     @abstractmethod
     def forward(self, seen: Prepared, share: float, generator: torch.Generator) -> dict[str, Tensor]:
-        """Every term averaged over the objects, and their weighted sum as ``loss``, after that share of the steps."""
+        """All terms, averaged over the objects, and their weighted sum ``loss``, after ``share`` of the steps."""
 
     def noise_degrees(self, share: float) -> float | None:
-        """The largest perturbation of viewpoints, if it is worth recording."""
+        """The largest perturbation of viewpoints, if it is to be recorded."""
         return None
 
     def fault(self, step: int, record: dict[str, float]) -> str | None:
-        """Why a training whose gradients after so many steps gave this record cannot succeed; None if it can."""
+        """The reason why a training with this record after ``step`` steps cannot succeed; None if it can."""
         return None
 
     def survey_is_due(self, share: float) -> bool:
-        """Whether, after that share of the steps, all objects have to be looked at together before the next one."""
+        """Whether all objects have to be surveyed before the next step, after ``share`` of the steps."""
         return False
 
     def survey(self, dataset: PointDataset, world: World) -> None:
-        """Looks at all objects together; draws made before it are stale."""
+        """Surveys all objects together, after which earlier draws are out of date."""
 
     def similar(self) -> Int[Tensor, "m k"] | None:
-        """The objects most similar to each, where a survey found them."""
+        """The objects most similar to each, if a survey found them."""
         return None
 
     def found(self) -> dict[str, Tensor]:
-        """What the survey found, for a run that is resumed."""
+        """The results of the survey, to be saved for resuming."""
         return {}
 
     def restore(self, found: dict[str, Tensor]) -> None:
-        """Restores what an earlier survey found."""
+        """Restores the results of an earlier survey."""
 
     @abstractmethod
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
-        """What held-out objects say of the layer that is trained."""
+        """The figures of the trained layer on held-out objects."""
 
     @abstractmethod
     def surfaces(self, points: Float[Tensor, "b n 3"]) -> Float[Tensor, "b j m 3"]:
-        """What the clouds are decoded to, for pictures."""
+        """The surfaces decoded for the clouds, for pictures."""
 
 
 class PartsStage(Stage):
-    """The first layer, by its Chamfer loss."""
+    """Training of the first layer, by its Chamfer loss."""
 
     name = "parts"
 
@@ -118,13 +118,13 @@ class PartsStage(Stage):
 
 
 def in_own_frame(points: Float[Tensor, "*b n 3"]) -> Float[Tensor, "*b n 3"]:
-    """Clouds as the model gets them: a crop has its own centre and radius."""
+    """Clouds in the model's frame, each with its own centre and radius, even if it is a crop."""
     center, radius = own_sphere(points)
     return (points - center[..., None, :]) / radius[..., None, None]
 
 
 class _SecondStage(Stage):
-    """What both object layers share: the first layer is frozen and decomposes the clouds."""
+    """Training of an object layer; the frozen first layer decomposes the clouds."""
 
     name = "object"
 
@@ -144,7 +144,7 @@ class _SecondStage(Stage):
 
 
 class ObjectStage(_SecondStage):
-    """Our object layer: two views of each object must agree."""
+    """Training of our object layer: two views of each object must agree."""
 
     samplings = 2
 
@@ -182,7 +182,7 @@ class ObjectStage(_SecondStage):
 
     def survey_is_due(self, share: float) -> bool:
         since = self.objective.common_from
-        if self.was_trained and since < 1:  # a trained layer knows from the start how similar objects are turned
+        if self.was_trained and since < 1:  # a trained layer can compare objects from the start
             since = 0.0
         return self.common is None and since <= share < 1
 
@@ -202,18 +202,18 @@ class ObjectStage(_SecondStage):
     def described(
         self, points: Float[Tensor, "b n 3"]
     ) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 24 d"], Float[Tensor, "b 24"]]:
-        """The axes of whole objects' surfaces; what each of the 24 frames on them sees; how likely each is chosen."""
+        """Axes of whole objects' surfaces; descriptors from the 24 frames on them; the probability of each frame."""
         own = in_own_frame(points)
         shown = self.layer.shown(self.model.parts, self.model.parts(own).parts)
         even = own.new_full(own.shape[:2], 1 / own.shape[1])
         axes, _ = surface_axes(own, even)
-        _, middle = principal_axes(shown.points, shown.weight)  # the centre of the surface: no axes are needed for it
+        _, middle = principal_axes(shown.points, shown.weight)  # only the centre of the surface is needed
         seen = self.layer.lead(shown, self.layer.starts_on(axes, middle))
         chosen = self.layer.chosen(seen, axes).exp()
         return axes, self.layer.descriptors(seen.start_look), chosen / chosen.sum(dim=1, keepdim=True)
 
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
-        """Fits the trust to the held-out objects first: the confidence of every kept checkpoint is calibrated."""
+        """Calibrates the trust on the held-out objects first, so that every saved checkpoint is calibrated."""
         if self._held_out is None:
             draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(CHUNK)]
             self._held_out = Views(**joined(draws))
@@ -222,14 +222,14 @@ class ObjectStage(_SecondStage):
 
 
 SPREAD_STEP, LEAST_SPREAD = 600, 5.0
-"""After so many steps the votes of one object from two viewpoints must differ by so many degrees. Q collapses to a
-constant within 300 steps of too high a rate and mostly stays one, at 0 to 1 degree; others were at 44 to 54 by then."""
+"""After this many steps the votes for an object from two viewpoints must differ by this many degrees. At too high a
+rate, Q collapses to a constant within 300 steps and mostly stays one, at 0 to 1 degree; other runs are at 44 to 54."""
 _SPREAD_OBJECTS = 16
-"""Objects of a batch whose votes are looked at: a constant is told from a spread by few, and votes cost time."""
+"""Objects of a batch for which the spread is measured: a few suffice to detect a constant, and votes take time."""
 
 
 class PaperObjectStage(_SecondStage):
-    """The paper's object layer: Algorithm 2, with viewpoint noise that may grow."""
+    """Training of the paper's object layer: Algorithm 2, with viewpoint noise that may grow."""
 
     def __init__(self, model: GeometricCapsuleAutoencoder, objective: PaperObjective) -> None:
         super().__init__(model)
@@ -270,8 +270,8 @@ class PaperObjectStage(_SecondStage):
             return None
         return (
             f"the pose votes have collapsed: after {step} steps those from two random viewpoints of one object are "
-            f"{record['spread']:.1f} degrees apart ({LEAST_SPREAD:g} at least are needed), so Q turns every viewpoint "
-            "alike and will find no pose. Begin anew at a rate of 1e-4 and raise it when the votes have spread "
+            f"{record['spread']:.1f} degrees apart (at least {LEAST_SPREAD:g} are needed), so Q rotates all viewpoints "
+            "alike and will find no pose. Start again at a rate of 1e-4, and raise it when the votes have spread "
             "(object.hold and object.hold_rate)"
         )
 
@@ -281,7 +281,7 @@ class PaperObjectStage(_SecondStage):
 
 
 def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig) -> Stage:
-    """The stage of a training by its name."""
+    """The stage of this name."""
     if name == PartsStage.name:
         return PartsStage(model)
     if isinstance(config.objective, PaperObjective):
@@ -290,7 +290,7 @@ def stage_of(name: str, model: GeometricCapsuleAutoencoder, config: TrainConfig)
 
 
 def pictured(validation: Validation, stage: Stage, device: torch.device) -> Float[Tensor, "2 o n 3"]:
-    """A few held-out clouds, and as many decoded points of each."""
+    """A few held-out clouds, and the same number of decoded points for each."""
     points = validation.first[:PICTURED].to(device)
     decoded = stage.surfaces(points).flatten(1, 2)
     pick = torch.arange(points.shape[1], device=device) * decoded.shape[1] // points.shape[1]

@@ -1,7 +1,7 @@
-"""Held-out objects, and the figures on them by which a training is watched.
+"""Validation figures on held-out objects, by which a training is monitored.
 
-The full protocols are in ``geocaps.evaluation``; the figures here are their quick forms, the same clouds every time, to
-watch a training and to choose its best checkpoint.
+The full protocols are in ``geocaps.evaluation``; these are quick versions, always on the same clouds, to monitor a
+training and to choose its best checkpoint.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from geocaps.data import PointDataset
 from geocaps.geometry.se3 import Pose
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
-from geocaps.model.capsules import Capsules, Parts
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
+from geocaps.model.capsules import Capsules, Parse, Parts
 from geocaps.model.losses import chamfer
 from geocaps.model.object_paper import PaperObject
 from geocaps.training.batches import augmented_samplings, random_stream
@@ -27,11 +27,11 @@ CHUNK = 32
 _RIGHT = math.radians(15)
 PROTOCOLS = ("parts", "resampled")
 _STREAM = 20200
-"""Validation draws from its own stream, whatever the training's seed: figures of two trainings can be compared."""
+"""Validation has its own random stream, whatever the training's seed, so that two trainings can be compared."""
 
 
 class Validation:
-    """Two samplings of each held-out object and fixed rotations; two more, ``spoilt`` as in training, and the whole."""
+    """Two samplings of each held-out object, fixed rotations, and two samplings that are corrupted as in training."""
 
     def __init__(self, dataset: PointDataset, objects: int, points: int, spoiling: Augmentation) -> None:
         count = min(objects, len(dataset))
@@ -47,7 +47,7 @@ class Validation:
         self._parts_found: dict[tuple[str, int], Parts] = {}
 
     def of_parts(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
-        """``chamfer`` of the part capsules' surfaces."""
+        """``chamfer`` of the surfaces of the part capsules."""
         return _means(self._rows(lambda at: self._parts(model, self.first[at].to(device))))
 
     def of_object(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
@@ -58,9 +58,9 @@ class Validation:
         return _means(found) | ranks
 
     def of_votes(self, model: GeometricCapsuleAutoencoder, device: torch.device) -> dict[str, float]:
-        """Of the paper's layer under ``parts``, as shares of 1: ``within_15``, ``within_15_modulo_signs``; ``spread``.
+        """For the paper's layer under ``parts``: the shares ``within_15`` and ``within_15_modulo_signs``; ``spread``.
 
-        The mean angle alone hides axes that are found while their signs are not.
+        The mean angle alone does not show whether axes are found with wrong signs.
         """
         return _means(self._rows(lambda at: self._votes(model, device, at)))
 
@@ -86,7 +86,7 @@ class Validation:
         return {name: value.float().cpu() for name, value in values.items()}
 
     def _decomposed(self, model: GeometricCapsuleAutoencoder, view: str, at: slice, points: Tensor) -> Parts:
-        """The parts of a view, found once: where objects are looked at, the first layer is fixed."""
+        """The parts of a view, computed once, since the first layer is fixed while the second is trained."""
         if (view, at.start) not in self._parts_found:
             self._parts_found[view, at.start] = model.parts(points).parts
         return self._parts_found[view, at.start]
@@ -115,26 +115,26 @@ def _means(values: dict[str, Tensor]) -> dict[str, float]:
 
 
 def _turned(model: GeometricCapsuleAutoencoder, points: Tensor, seen: Parse, turn: Pose) -> Parse:
-    """The ``parts`` protocol: the same part capsules, their poses turned."""
+    """The ``parts`` protocol: the same part capsules, with rotated poses."""
     parts = Parts(Capsules(turn[:, None] @ seen.parts.pose, seen.parts.feature), seen.share)
-    # Other draws than the first cloud's: a model with random starts (the paper's) must not get the same one twice.
+    # Other draws than for the first cloud: a model with random starts (the paper's) must not get the same ones.
     return model.parse_parts(parts, turn.apply(points), torch.Generator().manual_seed(1))
 
 
 def rotation_error(first: Pose, second: Pose, turn: Pose) -> Float[Tensor, "b"]:
-    """Angle between the found rotation ``T_second ∘ T_first⁻¹`` and the true one, over π."""
+    """Angle/π between the rotation found, ``T_second ∘ T_first⁻¹``, and the true one."""
     return (second @ first.inverse()).angle_to(turn) / math.pi
 
 
 def left_over(first: Pose, second: Pose, turn: Pose) -> Pose:
-    """What is left of a found rotation, in the canonical frame: ``T_first⁻¹ ∘ turn⁻¹ ∘ T_second``, at best nothing."""
+    """Residual rotation in the canonical frame, ``T_first⁻¹ ∘ turn⁻¹ ∘ T_second``: ideally the identity."""
     return first.inverse() @ turn.inverse() @ second
 
 
 def modulo_signs(left: Pose) -> Float[Tensor, "*batch"]:
-    """Its angle over π when two of the three axes may be reversed: the least of the four proper sign changes.
+    """The angle/π after the best of the four proper sign changes, which reverse two of the three axes or none.
 
-    These are the quaternions 1, i, j and k, so what is left after the best one has the largest entry as its cosine.
+    These are the quaternions 1, i, j and k, so the largest entry is the cosine of half the remaining angle.
     """
     return 2 * torch.acos(left.wxyz.abs().amax(dim=-1).clamp(max=1)) / math.pi
 

@@ -1,4 +1,4 @@
-"""The modes that lay clouds on one another: two aligned, and the nearest objects of an index in the query's pose."""
+"""Modes with several clouds: two aligned with each other, and a query with the nearest objects of an index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geocaps.apps.drawing import BLUE, ORANGE, STRAY_COLOR
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import FOUND
-from geocaps.viewer.clouds import ShownCloud
+from geocaps.viewer.clouds import AS_GIVEN, ShownCloud, Stance, stances
 from geocaps.viewer.mode import (
     ABOVE,
     CANONICAL_AT,
@@ -33,7 +33,6 @@ from geocaps.viewer.mode import (
     trouble,
 )
 from geocaps.viewer.session import pose_record
-from geocaps.viewer.upright import AS_GIVEN, Stance, stances
 
 if TYPE_CHECKING:
     from geocaps.index import Hit
@@ -50,7 +49,7 @@ _NO_INDEX = "the page was started without an index: start it with  geocaps view 
 
 @dataclass(frozen=True)
 class AlignedPair:
-    """Clouds A and B with the alignment ``T_b_a``; ways[0] is the chosen one, the others are its alternatives."""
+    """Clouds A and B with the alignment ``T_b_a``; ``ways[0]`` is the chosen pose, the others are alternatives."""
 
     a: ShownCloud
     b: ShownCloud
@@ -62,15 +61,15 @@ class AlignedPair:
 
     @cached_property
     def residuals(self) -> dict[int | None, float]:
-        """``Alignment.error`` of each way (None: as they came), in units of B."""
+        """``Alignment.error`` of each way (None: as given), in units of B."""
         return {way: trimmed_distance(self.laid(way), self.b.exact) for way in (None, *range(len(self.ways)))}
 
     def laid(self, way: int | None) -> Float[np.ndarray, "n 3"]:
-        """The points of A in the frame of B: as they came (None), or by one of the ways."""
+        """The points of A in the frame of B: as given (None), or moved by one of the ways."""
         return self.a.exact if way is None else self.ways[way].pose.apply(self.a.exact)
 
     def drawn(self, way: int | None) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "m 3"]]:
-        """A and B in radii of B, centred on B. Clouds that came far apart or in other units are brought into sight."""
+        """A and B in radii of B, centred on B; clouds that are far apart or in other units are moved into view."""
         a, b = ((points - self.b.center) / self.b.radius for points in (self.laid(way), self.b.exact))
         if way is None:
             own = a.mean(axis=0)
@@ -80,7 +79,7 @@ class AlignedPair:
         return a, b
 
     def joined(self, way: int) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
-        """B (label 0) and A laid on it (label 2, a colour well apart)."""
+        """B (label 0) and A aligned with it (label 2, in a clearly different colour)."""
         laid = self.laid(way)
         return np.concatenate([self.b.exact, laid]), np.repeat([0, 2], [len(self.b.exact), len(laid)])
 
@@ -105,7 +104,7 @@ def trimmed_distance(a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "m 3"]) -
 
 
 class AlignMode(Mode):
-    """Before on the left, after on the right; A is orange, B is blue and stays where it is."""
+    """Before on the left, after on the right; A is orange, B is blue and stays in place."""
 
     group = "/align"
     explained = "choose two clouds and press Align A to B. Left: as they came; right: A laid on B, which stays."
@@ -156,7 +155,7 @@ class AlignMode(Mode):
         self.draw()
 
     def _next(self) -> None:
-        """Through all ways and round again."""
+        """Steps through all ways cyclically."""
         self.way = (self.way + 1) % len(self.result().ways)
         self.page.put(self.ways, self.ways.options[self.way])
         self.draw()
@@ -229,7 +228,7 @@ class Found:
     query: ShownCloud
     hits: tuple[Hit, ...]
     verdict: str
-    explained: bool  # whether the first hit is what the query shows; if not, none of them is
+    explained: bool  # whether the first hit is the object in the query; if not, none is
     stance: Stance  # of the query
 
     @property
@@ -238,20 +237,20 @@ class Found:
         return in_a_row(len(self.hits) + 1)[0]
 
     def places(self) -> list[Float[np.ndarray, "3"]]:
-        """Where each cloud of the row stands."""
+        """The position of each cloud in the row."""
         return in_a_row(len(self.hits) + 1)[1]
 
     def _clouds(self) -> list[Float[np.ndarray, "_ 3"]]:
-        """The query and each hit laid on it, in the query's coordinates."""
+        """The query and each hit aligned with it, in the query's coordinates."""
         return [self.query.exact, *(hit.apply(hit.points) for hit in self.hits)]
 
     def row(self) -> list[Float[np.ndarray, "_ 3"]]:
-        """The query and each hit in the query's pose, each about its own origin, and small enough for the page."""
+        """The query and each hit in the query's pose, each about its own origin and scaled to fit the page."""
         unit = self.size / self.query.radius
         return [(points - self.query.center) @ self.stance.rotation.T * unit for points in self._clouds()]
 
     def joined(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
-        """The query (label 0) and each hit laid on it (its place), in the query's coordinates."""
+        """The query (label 0) and each hit aligned with it (labelled by rank), in the query's coordinates."""
         clouds = self._clouds()
         return np.concatenate(clouds), np.repeat(np.arange(len(clouds)), [len(points) for points in clouds])
 
@@ -270,7 +269,7 @@ class Found:
 
 
 class SearchMode(Mode):
-    """The object, in its current rotation, is the query. The command line chooses the index, not the page."""
+    """A search with the object, in its current rotation, as the query, in the index given on the command line."""
 
     group = "/search"
     explained = (
@@ -296,7 +295,7 @@ class SearchMode(Mode):
         self.hits.on_update(page.guarded(self._hit_chosen))
 
     def opened(self) -> None:
-        """A scan that is dropped here is looked for at once."""
+        """Searches for a newly opened scan at once."""
         if self.page.shared.index is not None:
             self._search()
 
@@ -317,7 +316,7 @@ class SearchMode(Mode):
         self.draw()
 
     def _stance(self, result: Any) -> Stance:
-        """Of the object that was found, which is whole: a scan of a part of it says little about up."""
+        """The stance of the object found, which is whole, as a partial scan says little about which way is up."""
         if not result.found:
             return self.page.stance_of_object()
         (stance,) = stances([(self.page.shared.model.encode(result[0].points), False)])
@@ -393,5 +392,5 @@ class SearchMode(Mode):
 
 
 def _another(names: tuple[str, ...], first: str) -> str:
-    """A second cloud to begin with: the next of the list, which is of the same kind where there is one."""
+    """A second cloud to begin with: the next in the list, which is usually of the same kind."""
     return names[(names.index(first) + 1) % len(names)]

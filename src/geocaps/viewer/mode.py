@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 INPUT_AT = np.array([-1.2, 0.0, 0.0])
 CANONICAL_AT = np.array([1.2, 0.0, 0.0])
-ABOVE = np.array([0.0, 1.15, 0.0])  # from the centre of an object to its title
-EYE = np.array([0.0, 1.0, 2.9])  # where the camera is at first
+ABOVE = np.array([0.0, 1.15, 0.0])  # offset of a title from the centre of an object
+EYE = np.array([0.0, 1.0, 2.9])  # initial position of the camera
 _NEUTRAL = np.array([0.27, 0.47, 0.67])
 _POINT = 0.018
-_ROW, _APART = 4.8, 1.9  # width of a row of objects, and between neighbours, where one object alone has radius 1
+_ROW, _APART = 4.8, 1.9  # width of a row of objects, and distance of neighbours, in radii of a single object
 _LIGHT = np.array([-0.40, 0.75, 0.53])
 _AMBIENT, _DIFFUSE = 0.62, 0.46
 BOX = "margin:0 .6em .6em;padding:.45em .6em;border-radius:4px;font-size:.85em;line-height:1.45;"
 
 
 class Mode(ABC):
-    """A panel of controls and a group of the scene, shown and hidden together."""
+    """A panel of controls and a group of scene nodes, shown and hidden together."""
 
     group: ClassVar[str]
-    explained: ClassVar[str]  # one sentence for someone who sees the page for the first time
-    nothing: ClassVar[str] = ""  # said to whoever saves a result that is not there yet
+    explained: ClassVar[str]  # a sentence for people who see the page for the first time
+    nothing: ClassVar[str] = ""  # message on saving a result before there is one
     found: Any = None
     panel: Any
 
@@ -58,7 +58,7 @@ class Mode(ABC):
         return self.found
 
     def offer(self, names: tuple[str, ...]) -> None:  # noqa: B027 - most modes offer no clouds of their own
-        """Clouds that were opened meanwhile."""
+        """Offers clouds that were opened meanwhile."""
 
     def opened(self) -> None:  # noqa: B027
         """A cloud was opened while this mode was active."""
@@ -67,7 +67,7 @@ class Mode(ABC):
         """The scene was clicked or touched, along a ray."""
 
     def left(self) -> None:  # noqa: B027
-        """The page is gone, or another mode is shown: whatever runs by itself stops."""
+        """The page was closed, or another mode is shown: background activity stops."""
 
     def show(self, visible: bool) -> None:
         self.panel.visible = visible
@@ -98,13 +98,13 @@ class Mode(ABC):
 
     @abstractmethod
     def code(self) -> str:
-        """The command and the Python that give the same."""
+        """The same as a command and in Python."""
 
 
 class Canvas:
-    """The scene of one browser: ``nodes`` are what was sent to it, by name.
+    """The scene of one browser; ``nodes`` are those sent to it, by name.
 
-    Nodes are made once and then changed, so that nothing flickers. Each stands under a group that is shown or hidden
+    Nodes are created once and then modified, so that nothing flickers. Each belongs to a group that is shown or hidden
     as a whole.
     """
 
@@ -133,7 +133,7 @@ class Canvas:
         normals: Float[np.ndarray, "n 3"] | None = None,
         size: float = 1.0,
     ) -> None:
-        """A cloud, lit; its normals are estimated unless given. ``size`` is that of a point, beside the usual one."""
+        """A shaded cloud; normals are estimated unless given. ``size`` of points is relative to the default."""
         make = partial(self._scene.add_point_cloud, point_size=size * _POINT, point_shape="circle", precision="float32")
         paint = np.broadcast_to(np.asarray(colors), points.shape)
         if visible:
@@ -159,7 +159,7 @@ class Canvas:
             node.remove()
 
     def picture(self, group: str, picture: Picture, at: np.ndarray, shown: Mapping[str, bool]) -> None:
-        """One picture, with the layers that are switched on."""
+        """A picture of an object, with the layers that are switched on."""
         colors = part_colors(len(picture.surfaces))
         paint = label_colors(picture.labels, len(colors)) if shown["colors"] else _NEUTRAL
         self.points(f"{group}/points", picture.points, paint, at, shown["points"], picture.normals)
@@ -178,7 +178,7 @@ class Canvas:
 
 
 def lit(colors: Float[np.ndarray, "n 3"], normals: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
-    """Colours of points in a light from above; a point without a normal faces it. Both sides of a surface are lit."""
+    """Colours of points in a light from above, on both sides of a surface; points without a normal are fully lit."""
     facing = normals * np.where(normals @ EYE < 0, -1.0, 1.0)[:, None]
     light = _AMBIENT + _DIFFUSE * np.maximum(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0)
     light = np.where((normals != 0).any(axis=1), light, 1.0)
@@ -186,20 +186,20 @@ def lit(colors: Float[np.ndarray, "n 3"], normals: Float[np.ndarray, "n 3"]) -> 
 
 
 def in_a_row(count: int) -> tuple[float, list[Float[np.ndarray, "3"]]]:
-    """The radius of each of some objects side by side, and where they stand, about the middle."""
+    """The radius and the positions of ``count`` objects side by side, centred."""
     size = min(1.0, _ROW / (_APART * count))
     return size, [np.array([(k - (count - 1) / 2) * _APART * size, 0.0, 0.0]) for k in range(count)]
 
 
 def short(name: str, clouds: int) -> str:
-    """What fits above one of several clouds: the end of a name says most."""
+    """A name, shortened to fit above one of several clouds; the end is the most informative."""
     room = 84 // clouds
     return name if len(name) <= room else "…" + name[1 - room :]
 
 
-# ── HTML: whatever came from outside is escaped, as a file's name is text and never markup ────────────────────────────
+# ── HTML; everything from outside is escaped, as a file's name is text and never markup ───────────────────────────────
 
-# A browser's own file input takes drops; viser hides it behind a button, so the drop is handed on to it.
+# A browser's own file input accepts drops, but viser hides it behind a button, so drops are forwarded to it.
 DROP_ZONE = (
     '<div id="geocaps-drop" ondragover="event.preventDefault()" '
     "ondrop=\"event.preventDefault();const i=document.querySelector('input[type=file]');"
@@ -207,8 +207,8 @@ DROP_ZONE = (
     f'style="{BOX}border:1px dashed #888;text-align:center;color:#888">or drop a file here</div>'
 )
 
-# A browser captures a touch for the element under the finger, and viser takes any captured pointer for the drag of a
-# handle: taps would be lost. Only an image's error runs a script in HTML that comes after the page.
+# A browser captures a touch for the element under the finger, but viser treats every captured pointer as dragging a
+# handle, so taps would be lost. In HTML that is added to a page, only the error handler of an image runs a script.
 TOUCH = (
     '<img hidden src="data:," alt="" onerror="this.id=\'geocaps-touch\';window.addEventListener(\'pointerdown\','
     "e=>e.pointerType==='touch'&&e.target.tagName==='CANVAS'&&e.target.releasePointerCapture(e.pointerId),true)\">"
@@ -224,12 +224,12 @@ def trouble(text: str) -> str:
 
 
 def message(box: str) -> str:
-    """A notice or a trouble as what the page itself says, of which there is one."""
+    """A notice or an error as the page's own message, of which there is one."""
     return f'<div id="geocaps-message">{box}</div>'
 
 
 def mode_notice(name: str, explained: str) -> str:
-    """The active mode, marked, and what to do in it."""
+    """The active mode, and what to do in it."""
     return (
         f'<div id="geocaps-mode" style="{BOX}border-left:4px solid #2b6cb0;background:#2b6cb018">'
         f"<b>{escape(name)}</b>: {escape(explained)}</div>"
@@ -237,7 +237,7 @@ def mode_notice(name: str, explained: str) -> str:
 
 
 def matrix(pose: Similarity) -> str:
-    """A pose as it is read: four rows."""
+    """A pose as four rows of numbers."""
     rows = "\n".join(" ".join(f"{value:9.4f}" for value in row) for row in pose.matrix())
     return f'<pre class="geocaps-pose" style="{BOX}margin-top:0">{rows}</pre>'
 
@@ -249,8 +249,8 @@ BUSY = (
 
 
 def code_panel(code: str) -> str:
-    """Text to read, and a button that copies it."""
-    # Browsers have no clipboard for pages of other machines that come without TLS: there the old way.
+    """Text with a button that copies it."""
+    # Browsers have no clipboard for remote pages without TLS, so there the old way is used.
     copy = (
         "const t=this.parentElement.querySelector('pre'),done=()=>{this.textContent='copied'};"
         "navigator.clipboard?navigator.clipboard.writeText(t.textContent).then(done):"
@@ -263,7 +263,7 @@ def code_panel(code: str) -> str:
 
 
 def file_of(cloud: ShownCloud) -> tuple[str, str]:
-    """The file of a cloud, and a remark where there is none yet."""
+    """The file of a cloud, and a remark if there is none yet."""
     name = cloud.path or cloud.name
     if Path(name).suffix.lower() in SUFFIXES:
         return name, ""
@@ -280,7 +280,7 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def bars(values: Sequence[float], part: int) -> str:
-    """A feature as bars to the left (negative) and right of the middle, in the colour of its part."""
+    """A feature as bars to the left (negative) or right of the middle, in the colour of its part."""
     reach = max(max(abs(value) for value in values), 1e-12)
     color = css_color(part_colors(part + 1)[part])
     lines = []
@@ -299,7 +299,7 @@ def bars(values: Sequence[float], part: int) -> str:
 
 
 def state_panel(values: Mapping[str, Any]) -> str:
-    """The page's own state, for the curious and for tests."""
+    """The state of the page, for debugging and for tests."""
     text = escape(json.dumps(values, ensure_ascii=False))
     return f'<pre id="geocaps-state" style="{BOX}white-space:pre-wrap;word-break:break-all">{text}</pre>'
 

@@ -35,7 +35,7 @@ _VIEWPOINTS_AT = 1.25
 
 
 class ObjectMode(Mode):
-    """Input on the left, canonical on the right. Handlers read the controls, change the session and draw."""
+    """The input on the left, canonical on the right. Handlers read the controls, change the session and draw."""
 
     group = "/object"
     explained = "drag the sliders: the object turns, and its canonical view, found anew each time, stands still."
@@ -100,7 +100,7 @@ class ObjectMode(Mode):
             self.page.put(slider, value)
 
     def _turned(self) -> None:
-        """Sliders move faster than capsules are found: only their present position counts."""
+        """Rotates the object. Sliders move faster than capsules are found, so only their present position counts."""
         x, y, z = (float(slider.value) for slider in self.angles)
         if (x, y, z) != self.session.now.angles:
             self.session.turn_to((x, y, z))
@@ -113,7 +113,7 @@ class ObjectMode(Mode):
         self.draw()
 
     def clicked(self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]) -> None:
-        """The nearest part under the pointer, in either picture."""
+        """Selects the nearest part under the pointer, in either picture."""
         hits = [
             self.picture.part_under_ray(origin - INPUT_AT, direction),
             self.session.canonical_view(self.picture).part_under_ray(origin - CANONICAL_AT, direction),
@@ -139,7 +139,7 @@ class ObjectMode(Mode):
 
     def _part_changed(self) -> None:
         self.session.set_part_feature(self.session.part, [float(slider.value) for slider in self.features])
-        # What is being changed must be seen.
+        # What is being edited must be visible.
         self.page.put(self.switches["surfaces"], True)
         self.draw()
 
@@ -249,7 +249,9 @@ class ObjectMode(Mode):
 
 
 def viewpoint_frames(viewpoints: Pose) -> Pose:
-    """Viewpoints as frames on a sphere around the object, each out along its own z axis: there they can be told apart,
-    and viewpoints that agree meet in one place."""
+    """Viewpoints as frames on a sphere around the object, each moved outwards along its own z axis.
+
+    There they can be distinguished, and viewpoints that agree are in one place.
+    """
     out = viewpoints.rotation_matrix()[..., 2] * _VIEWPOINTS_AT
     return Pose(viewpoints.translation + out, viewpoints.wxyz)

@@ -1,4 +1,4 @@
-"""The page of one browser (opening, messages, saving, state, modes), and one object as a page to send."""
+"""The page of one browser (opening, messages, saving, state, modes), and one object as a single HTML file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from geocaps.geometry.similarity import Similarity
 from geocaps.io import SUFFIXES, save_points
 from geocaps.io.save import check_target, write_whole
 from geocaps.viewer.cloud_modes import AlignMode, SearchMode
-from geocaps.viewer.clouds import ShownCloud, uploaded_cloud
+from geocaps.viewer.clouds import KNOWN, ShownCloud, Stance, stances, uploaded_cloud
 from geocaps.viewer.mode import (
     BUSY,
     DROP_ZONE,
@@ -49,7 +49,6 @@ from geocaps.viewer.paint_mode import PaintMode
 from geocaps.viewer.scene_mode import SceneMode
 from geocaps.viewer.session import ObjectSession, pose_record
 from geocaps.viewer.track_mode import TrackMode
-from geocaps.viewer.upright import KNOWN, Stance, stances
 
 if TYPE_CHECKING:
     from viser import ClientHandle
@@ -60,13 +59,13 @@ MODES = ("Object", "Align", "Search", "Paint", "Track", "Scene")
 _ACTIVE = "▸ "  # marks the button of the mode that is shown
 _MAX_UPLOADS = 20
 _PNG_WAIT = 30.0
-_MOMENT = 0.3  # seconds that nobody notices
-_ACKNOWLEDGED = (16, 16)  # height and width of a picture that nobody looks at
+_MOMENT = 0.3  # seconds before a sign of progress appears
+_ACKNOWLEDGED = (16, 16)  # height and width of a picture that only acknowledges earlier messages
 _STEP = 1e-4  # resolution of exported coordinates, in radii: a tenth of a pixel on a large screen, in two bytes each
 
 
 class Page:
-    """Everything of one browser; another browser has another one. One thing at a time: ``lock`` keeps order."""
+    """The page of one browser; ``lock`` makes it do one thing at a time."""
 
     def __init__(self, client: ClientHandle, shared: Shared, seed: int) -> None:
         self.client, self.shared = client, shared
@@ -82,7 +81,7 @@ class Page:
         self.choice = gui.add_dropdown("object", shared.names, initial_value=shared.first)
         self.message = gui.add_html(message(notice("loading")))
         self.busy = gui.add_html(BUSY, visible=False)
-        # Two rows: six buttons do not fit side by side.
+        # Two rows, because six buttons do not fit side by side.
         self.mode_buttons = [gui.add_button_group("mode", MODES[:3]), gui.add_button_group("", MODES[3:])]
         self.explained = gui.add_html("")
         first = shared.cloud(shared.first)
@@ -113,7 +112,7 @@ class Page:
     # ── handlers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def guarded(self, work: Callable[[], None]) -> Callable[[Any], None]:
-        """A handler that does ``work`` alone, and shows the library's sentence when that cannot be done."""
+        """A handler that runs ``work`` exclusively, and shows the message of an error on the page."""
 
         def handler(_: Any) -> None:
             with self.lock:
@@ -134,7 +133,7 @@ class Page:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """A sign of progress for what takes longer than a moment; gone when it is done, whatever came of it."""
+        """A sign of progress for longer work, removed at the end even if it fails."""
         sign = threading.Timer(_MOMENT, lambda: setattr(self.busy, "visible", True))
         sign.daemon = True
         sign.start()
@@ -146,7 +145,7 @@ class Page:
             self.busy.visible = False
 
     def put(self, control: Any, value: Any, options: tuple[str, ...] | None = None) -> None:
-        """Set a control of the page; its handler, which viser calls at once, does nothing."""
+        """Sets a control of the page without the effect of its handler, which viser calls at once."""
         self._setting = True
         try:
             if options is not None:
@@ -156,7 +155,7 @@ class Page:
             self._setting = False
 
     def _uploaded(self) -> None:
-        """A new cloud for this browser alone, shown at once; one of the same name takes its place."""
+        """Opens a new cloud in this browser; it replaces one of the same name."""
         file = self.upload.value
         if len(self.uploads) >= _MAX_UPLOADS:
             raise InvalidInputError(f"{_MAX_UPLOADS} files were opened here: reload the page to open more")
@@ -171,7 +170,7 @@ class Page:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be chosen here: files that were opened first."""
+        """The clouds to choose from, with opened files first."""
         return (*self.uploads, *(name for name in self.shared.names if name not in self.uploads))
 
     def cloud(self, name: str) -> ShownCloud:
@@ -185,7 +184,7 @@ class Page:
             self.modes[self.mode].opened()
 
     def stance(self, cloud: ShownCloud) -> Stance:
-        """How a cloud stands; found once."""
+        """How a cloud stands; computed once."""
         if cloud.upright:
             return KNOWN
         known, stance = self._stances.get(cloud.name, (None, KNOWN))
@@ -195,7 +194,7 @@ class Page:
         return stance
 
     def stance_of_object(self) -> Stance:
-        """How the object stands, as it is turned now."""
+        """How the object stands in its present rotation."""
         session = self.object.session
         return Stance(session.stance.rotation @ session.now.turn.rotation.T, session.stance.how)
 
@@ -215,7 +214,7 @@ class Page:
         self.guarded(lambda: self.modes[self.mode].clicked(origin, direction))(event)
 
     def close(self) -> None:
-        """The browser is gone."""
+        """The browser was closed."""
         for mode in self.modes.values():
             mode.left()
 
@@ -232,7 +231,7 @@ class Page:
         self.say(f"{cloud.name}: {cloud.total:,} points{some}")
 
     def publish(self) -> None:
-        """The state, in the page: sent after all that it tells of, so that whoever sees it there knows of the rest."""
+        """Sends the state after everything that it describes, so that whoever sees it there can rely on the rest."""
         with self.lock:
             self.revision += 1
             state: dict[str, Any] = {"revision": self.revision, "mode": self.mode}
@@ -244,10 +243,10 @@ class Page:
     # ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def picture(self, height: int, width: int, timeout: float, **camera: Any) -> np.ndarray:
-        """What the browser draws ``[h, w, 4]``, once it has drawn all that was sent: from where it looks, or elsewhere.
+        """The browser's picture ``[h, w, 4]``, after it has drawn all that was sent, from its own or another camera.
 
-        The browser answers in the order in which it was asked, so its first answer acknowledges what was sent before.
-        Only the second is the picture: in the first frame after a change of colours, points have a provisional size.
+        The browser answers requests in order, so its first answer acknowledges everything sent before. Only the second
+        is the picture: in the first frame after a change of colours, points have a provisional size.
         """
         with self.lock:
             try:
@@ -268,7 +267,7 @@ class Page:
 
 
 def png_bytes(image: np.ndarray) -> bytes:
-    """A rendering ``[h, w, 4]`` on white: a transparent page is black in many programs."""
+    """A rendering ``[h, w, 4]`` on white, because many programs show transparency as black."""
     picture = Image.fromarray(image)
     white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
     buffer = io.BytesIO()
@@ -293,11 +292,11 @@ def json_bytes(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, indent=1).encode()
 
 
-# ── one object as one HTML file, with a small viewer of its own and no network ────────────────────────────────────────
+# ── one object as one HTML file, with its own small viewer, for use without a network ─────────────────────────────────
 
 
 def export_page(path: str | os.PathLike[str], model: Model, cloud: ShownCloud) -> int:
-    """Write the page of a cloud (whole, or not at all) and return its size in bytes."""
+    """Writes the page of a cloud, and returns its size in bytes."""
     path = Path(path)
     check_target(path, (".html", ".htm"))
     page = page_of(model, cloud).encode()
@@ -307,7 +306,7 @@ def export_page(path: str | os.PathLike[str], model: Model, cloud: ShownCloud) -
 
 def page_of(model: Model, cloud: ShownCloud) -> str:
     template = (resources.files("geocaps.viewer") / "page.html").read_text(encoding="utf-8")
-    # A name may hold "</script>": inside the data no "<" is left.
+    # A name may contain "</script>", so there is no "<" in the data.
     data = json.dumps(page_data(model, cloud), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return template.replace("@TITLE@", escape(cloud.name)).replace("@DATA@", data)
 
@@ -335,7 +334,7 @@ def page_data(model: Model, cloud: ShownCloud) -> dict[str, Any]:
 
 
 def _packed(points: np.ndarray) -> str:
-    """Coordinates as little-endian 16-bit steps. What a bad capsule decodes to beyond three radii is cut there."""
+    """Coordinates as little-endian 16-bit steps, clipped at three radii, in case a bad capsule decodes beyond."""
     return base64.b64encode(np.rint(np.clip(points, -3, 3) / _STEP).astype("<i2").tobytes()).decode()
 
 

@@ -1,4 +1,4 @@
-"""The paint mode: labels painted on one object, and carried over to others of its kind as ``geocaps.transfer`` does."""
+"""The paint mode: labels painted on one object, and transferred to others of its kind by ``geocaps.transfer``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from geocaps.apps.encoding import Encoding
 from geocaps.apps.transfer import Reference, Transferred, labelled_by
 from geocaps.errors import InvalidInputError
 from geocaps.geometry.similarity import Similarity
-from geocaps.viewer.clouds import ShownCloud, embedded_names
+from geocaps.viewer.clouds import ShownCloud, Stance, embedded_names, stances
 from geocaps.viewer.mode import ABOVE, Mode, file_of, in_a_row, short, table
 from geocaps.viewer.session import under_ray
-from geocaps.viewer.upright import Stance, stances
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page
@@ -29,11 +28,11 @@ LABELS = 6
 _MOST_OTHERS = 4
 _PART, _SPOT = "a whole part", "a spot"
 _ERASER = "erase"
-_SAVED = "geocaps_paint.ply"  # what the page calls the painted object when it is saved
+_SAVED = "geocaps_paint.ply"  # name of the painted object when it is saved
 
 
 class Painting:
-    """One object that is painted, and others that take its labels; 0 is what was not painted."""
+    """One painted object, and others that take its labels; 0 means unpainted."""
 
     def __init__(self, model: Model, cloud: ShownCloud, encoding: Encoding, others: Sequence[ShownCloud]) -> None:
         self._model = model
@@ -55,7 +54,7 @@ class Painting:
         self._set(self.parts == part, label)
 
     def paint_spot(self, point: int, radius: float, label: int) -> None:
-        """All within a radius of a point, in radii of the object."""
+        """Paints all points within a radius of a point, in radii of the object."""
         cloud = self.clouds[0]
         self._set(np.linalg.norm(cloud.exact - cloud.exact[point], axis=1) <= radius * cloud.radius, label)
 
@@ -68,12 +67,12 @@ class Painting:
 
     @cached_property
     def others(self) -> list[Transferred]:
-        """The other objects, labelled as this one is now."""
+        """The other objects, with the labels transferred from this one."""
         known = [Reference(self._first, self.labels)]
         return [labelled_by(known, one) for one in self._encodings[1:]]
 
     def row(self) -> list[tuple[Float[np.ndarray, "_ 3"], Int[np.ndarray, "_"]]]:
-        """Each object, standing, with radius 1, and the labels of its points; the painted one first."""
+        """Each object, upright and with radius 1, and the labels of its points; the painted one first."""
         labels = [self.labels, *(one.labels for one in self.others)]
         return [
             ((cloud.exact - cloud.center) @ stance.rotation.T / cloud.radius, own)
@@ -97,7 +96,7 @@ class Painting:
 
 
 def of_its_kind(name: str, opened: Sequence[str]) -> list[str]:
-    """Objects beside one of a name: embedded ones of its class; for a file the other files, in their order."""
+    """Names of objects of the same kind: embedded ones of its class or, for a file, the other files."""
     embedded = embedded_names()
     if name not in embedded:
         return [one for one in opened if one != name and one not in embedded][:_MOST_OTHERS]
@@ -109,7 +108,7 @@ def _kind(name: str) -> str:
 
 
 class PaintMode(Mode):
-    """The object is painted; the row beside it shows the others."""
+    """Painting on the object; the others are shown in a row beside it."""
 
     group = "/paint"
     explained = (
@@ -135,7 +134,7 @@ class PaintMode(Mode):
         self.undo.on_click(page.guarded(self._cleared))
 
     def result(self) -> Painting:
-        """The painting of the object that is open, with the others that there are by now."""
+        """The painting of the open object, with all others that are available now."""
         still = self.page.object.session.still
         names = [still.cloud.name, *of_its_kind(still.cloud.name, self.page.names)]
         if self.found is None or [one.name for one in self.found.clouds] != names:
@@ -226,7 +225,7 @@ class PaintMode(Mode):
         }
 
     def cloud(self) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, "n"]]:
-        """The painted object: what the command starts from."""
+        """The painted object, which the command starts from."""
         return self.result().clouds[0].points, self.result().labels
 
     def record(self) -> dict[str, Any]:

@@ -16,14 +16,13 @@ from geocaps.apps.drawing import label_colors, part_colors
 from geocaps.apps.scene import ParsedScene, SceneObject, parse_scene
 from geocaps.data.scenes import scene
 from geocaps.errors import InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.index.hits import FOUND
-from geocaps.viewer.clouds import ShownCloud, shown_cloud
+from geocaps.viewer.clouds import AS_GIVEN, UP, ShownCloud, Stance, shown_cloud, standing_along
 from geocaps.viewer.mode import Mode, file_of, matrix, table
 from geocaps.viewer.session import pose_record, under_ray
-from geocaps.viewer.upright import AS_GIVEN, UP, Stance, standing_along
 
 if TYPE_CHECKING:
     from geocaps.viewer.page import Page
@@ -34,20 +33,20 @@ _SHOWN = 16_000  # points of a scan that are drawn
 _NOTHING = "none"
 _SCAN_AT, _OBJECT_AT = np.array([-0.95, -0.1, 0.0]), np.array([1.75, 0.0, 0.0])
 _SCAN_SIZE, _OBJECT_SIZE = 1.6, 0.85  # radii on the page
-_HEADING = 0.5  # of the scan's radius: a sensor farther than this from its middle is where it is looked at from
+_HEADING = 0.5  # of the scan's radius: if the sensor was farther away, the scan is shown from its side
 _PALE = np.array([0.6, 0.7, 0.86])
 
 
 @dataclass(frozen=True)
 class SeenScene:
-    """A parsed scan, as it is drawn."""
+    """A parsed scan, for drawing."""
 
     cloud: ShownCloud
     parsed: ParsedScene
 
     @cached_property
     def stance(self) -> Stance:
-        """Standing on the largest supporting plane, seen from where the sensor stood, if that was the origin."""
+        """Upright on the largest supporting plane, seen from the sensor, if that was at the origin."""
         if not self.parsed.planes:
             return AS_GIVEN
         floor = max(self.parsed.planes, key=lambda plane: int(plane.on.sum()))
@@ -69,15 +68,15 @@ class SeenScene:
 
     @cached_property
     def drawn(self) -> Int[np.ndarray, "k"]:
-        """Which points of the scan are drawn."""
-        return evenly(min(_SHOWN, len(self.cloud.scan)), len(self.cloud.scan))
+        """The points of the scan that are drawn."""
+        return at_most(_SHOWN, len(self.cloud.scan))
 
     def placed(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n 3"]:
-        """Points of the scan on the page, about its middle."""
+        """Points of the scan in the coordinates of the page."""
         return (points - self.center) @ self.stance.rotation.T * (_SCAN_SIZE / self.radius)
 
     def close_up(self, one: SceneObject) -> Similarity:
-        """From the scan's coordinates to an object seen alone: standing as in the scan, filling its place."""
+        """From the scan's coordinates to a close-up of one object, upright as in the scan."""
         own = self.cloud.scan[one.points]
         middle = (own.min(axis=0) + own.max(axis=0)).astype(np.float64) / 2
         scale = _OBJECT_SIZE / max(float(np.linalg.norm(own - middle, axis=1).max()), 1e-12)
@@ -102,7 +101,7 @@ class SeenScene:
 
 
 def example_scan(minimum: int) -> ShownCloud:
-    # As a PLY file keeps them: whoever saves the scan and gives it to the command finds the same objects.
+    # In float32, as in a PLY file, so that the command finds the same objects in the saved scan.
     points = scene(_EXAMPLE_NUMBER, points=_EXAMPLE_POINTS).points.astype(np.float32)
     return shown_cloud(EXAMPLE_SCAN, points, minimum)
 
@@ -139,7 +138,7 @@ class SceneMode(Mode):
         self.scan.options = (EXAMPLE_SCAN, *names)
 
     def opened(self) -> None:
-        """A scan that is dropped here is parsed at once."""
+        """Parses a newly opened scan at once."""
         self.page.put(self.scan, self.page.object.session.still.cloud.name)
         self._parse()
 
@@ -258,7 +257,7 @@ class SceneMode(Mode):
         return {**self.result().record(), "chosen": self.chosen}
 
     def pose(self) -> Similarity:
-        """Of the chosen object's capsule, else of the first one's."""
+        """The pose of the chosen object's capsule, or else of the first one's."""
         objects = self.result().parsed.objects
         if not objects:
             raise InvalidInputError("no object was found, so there is no pose")
@@ -279,6 +278,6 @@ class SceneMode(Mode):
 
 
 def _frame(near: Similarity, pose: Similarity) -> Pose:
-    """A frame ``[1]`` of the scan as it lies in the close-up."""
+    """A frame ``[1]`` of the scan, in the close-up."""
     rotation, place = near.rotation @ pose.rotation, near.apply(pose.translation)
     return Pose.from_rotation(torch.from_numpy(rotation).float(), torch.from_numpy(place).float())[None]

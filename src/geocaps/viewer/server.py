@@ -28,7 +28,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class Shared:
-    """What all browsers share, none of which ever changes: the model, and what the command line named."""
+    """Immutable state for all browsers: the model, and what was given on the command line."""
 
     model: Model
     files: dict[str, ShownCloud]
@@ -38,24 +38,24 @@ class Shared:
 
     @property
     def minimum(self) -> int:
-        """Points that a cloud must have."""
+        """The minimum number of points in a cloud."""
         return self.model.config.parts.parts
 
     @property
     def first(self) -> str:
-        """What a browser shows at first."""
+        """The cloud that is shown at first."""
         return next(iter(self.files), EXAMPLE)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What every browser can choose: the files first."""
+        """The clouds to choose from in every browser, with the files first."""
         return (*self.files, *(name for name in embedded_names() if name not in self.files))
 
     def cloud(self, name: str) -> ShownCloud:
         return self.files[name] if name in self.files else embedded_cloud(name, self.minimum)
 
     def principal(self) -> Principal:
-        """Computed at the first call, once for all browsers."""
+        """Principal directions, computed once for all browsers."""
         with self._lock:
             return self._principal
 
@@ -79,7 +79,7 @@ class Viewer:
         self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         self.server.scene.world_axes.visible = False
         self.server.scene.set_up_direction("+y")
-        # viser's picture of surroundings comes after what it lights, and costs seconds without a graphics card.
+        # viser's environment map arrives after the objects, and takes seconds without a graphics card.
         self.server.scene.configure_environment_map(None)
         self.server.scene.add_light_hemisphere("/light", ground_color=(200, 200, 200), intensity=2.0)
         self.server.initial_camera.up = (0.0, 1.0, 0.0)
@@ -126,10 +126,10 @@ def is_private(host: str) -> bool:
 
 
 def is_own_page(origin: str, host: str, served_at: str) -> bool:
-    """Whether the page that talks to us is our own: another one, open in the same browser, may not see these clouds.
+    """Whether a request comes from our own page: other pages in the same browser must not see these clouds.
 
-    Its origin must be the host that it asks for. On a loopback address that host must be one by name too: any other
-    name was made to point here (DNS rebinding).
+    Its origin must be the requested host. On a loopback address, the name of that host must be a loopback name as well;
+    any other name was made to point here (DNS rebinding).
     """
     if urlsplit(origin).netloc != host:
         return False
@@ -137,7 +137,7 @@ def is_own_page(origin: str, host: str, served_at: str) -> bool:
 
 
 def bound_uploads(client: ClientHandle, page: Page) -> None:
-    """Drop an upload as soon as it is known to be too large or of no known format: viser itself collects any size."""
+    """Drops uploads as soon as they are known to be too large or of an unknown format: viser accepts any size."""
     from viser import _messages
 
     pending = client.gui._current_file_upload_states
@@ -145,7 +145,7 @@ def bound_uploads(client: ClientHandle, page: Page) -> None:
     def refuse(message: Any, sentence: str) -> None:
         pending.pop(message.transfer_uuid, None)
         page.complain(sentence)
-        # The browser waits for the last byte to be acknowledged before its button works again.
+        # The browser's button works again only after the last byte was acknowledged.
         client.gui._websock_interface.queue_message(
             _messages.FileTransferPartAck(message.source_component_uuid, message.transfer_uuid, 1, 1)
         )
@@ -168,7 +168,7 @@ def bound_uploads(client: ClientHandle, page: Page) -> None:
 
 
 def free_port(host: str, port: int | None) -> int:
-    """The port asked for, or else the default one, or else (0) any free one."""
+    """The requested port, or the default one if that is free, or else 0 for any free one."""
     wanted = DEFAULT_PORT if port is None else port
     try:
         family = socket.getaddrinfo(host, wanted, type=socket.SOCK_STREAM)[0][0]

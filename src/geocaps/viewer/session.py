@@ -1,4 +1,4 @@
-"""One object as one browser sees it: its rotation, its capsules, the steps to them, and edits. Needs no browser."""
+"""One object in one browser session: its rotation, its capsules, the steps to them, and edits. Needs no browser."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from geocaps.apps.encode import Model, in_own_frame
 from geocaps.apps.encoding import Encoding
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
-from geocaps.model.autoencoder import GeometricCapsuleAutoencoder, Parse
+from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.blocks import grid_triangles
-from geocaps.model.capsules import Capsules, Parts, vote_pose
+from geocaps.model.capsules import Capsules, Parse, Parts, vote_pose
 from geocaps.model.look import Viewpoints
 from geocaps.model.object import LEADING, START_WIDTH, merged
 from geocaps.model.object_paper import PaperObject, random_starts
 from geocaps.model.parts import PointsToParts, route
-from geocaps.viewer.clouds import ShownCloud
-from geocaps.viewer.upright import stances
+from geocaps.viewer.clouds import ShownCloud, stances
 
 Angles = tuple[float, float, float]
 """Degrees about x, then y, then z (fixed axes)."""
 UPRIGHT: Angles = (0.0, 0.0, 0.0)
 DIRECTIONS = 4  # principal directions of the object feature that can be edited
 _PER_CLASS = 2
-_REACH = 0.04  # largest distance, in radii of the object, between a click and the point that it means
+_REACH = 0.04  # largest distance between a click and the point that it selects, in radii of the object
 
 
 # ── the algorithms step by step, by the model's own public methods ────────────────────────────────────────────────────
@@ -41,7 +40,7 @@ _REACH = 0.04  # largest distance, in radii of the object, between a click and t
 
 @dataclass(frozen=True)
 class RoutingStep:
-    """Part capsules ``[j]`` after some iterations of Algorithm 1, and the part whose surface explains each point."""
+    """Part capsules ``[j]`` after some iterations of Algorithm 1, and the part that explains each point."""
 
     parts: Capsules
     labels: Int[Tensor, "n"]
@@ -54,7 +53,7 @@ class VotingStep:
 
     viewpoints: Pose
     probability: Float[Tensor, "s"] | None
-    """Of each start to be the canonical one; None where the model does not score starts."""
+    """Probability of each start to be the canonical one; None if the model does not score starts."""
 
     def degrees_to(self, pose: Pose) -> Float[Tensor, "s"]:
         return torch.rad2deg(self.viewpoints.angle_to(pose))
@@ -62,7 +61,7 @@ class VotingStep:
 
 @torch.no_grad()
 def routing_steps(network: GeometricCapsuleAutoencoder, points: Float64[Tensor, "n 3"]) -> list[RoutingStep]:
-    """Iterations 0 … T: where parts start, then decode → route → encode. The last is what ``encode`` returns."""
+    """Iterations 0 … T: the initial parts, then decode → route → encode. The last is the result of ``encode``."""
     layer = network.parts
     own, turn = in_own_frame(points[None])
     start = layer.initial(own)
@@ -79,18 +78,18 @@ def _explained(
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b j m 3"]]:
     """The part whose surface explains each point, and the surfaces."""
     surfaces = layer.decode(parts)
-    return route(points, surfaces, layer.decoder.log_sigma(parts.feature, layer.config.log_sigma)).labels(), surfaces
+    return route(points, surfaces, layer.decoder.log_sigma(parts.feature)).labels(), surfaces
 
 
 @torch.no_grad()
 def voting_steps(network: GeometricCapsuleAutoencoder, seen: Parse, random: int, seed: int) -> list[VotingStep]:
-    """Votes 0 … T from several starts: those of the model, or (``random`` of them) the paper's random ones.
+    """Votes 0 … T from several starts: those of the model or, if ``random`` > 0, that many random ones as in the paper.
 
-    Every start is led to the end here; ``encode`` drops the improbable ones before the first vote: their last
-    probability is 0.
+    All starts are followed to the end here; ``encode`` drops the improbable ones before the first vote, so that their
+    final probability is 0.
     """
     layer, generator = network.object, torch.Generator().manual_seed(seed)
-    # Of the points, random starts need the centre alone, which is 0 in the model's frame.
+    # Random starts need only the centre of the points, which is 0 in the model's frame.
     drawn = random_starts(torch.zeros_like(seen.object.pose.translation[:, None]), max(random, 1), generator)
     if isinstance(layer, PaperObject):
         poses = [drawn]
@@ -109,17 +108,17 @@ def voting_steps(network: GeometricCapsuleAutoencoder, seen: Parse, random: int,
     score = (first.log() + layer.score(shown, at)[0][..., 1]).masked_fill(dropped, -torch.inf)
     probability = merged(at.pose, score.softmax(dim=1))
     steps[-1] = VotingStep(at.pose[0], probability[0])
-    if not random:  # as ``encode`` says it: what is left of 1 is the chance that none of them is right
+    if not random:  # as in ``encode``: the rest is the chance that none of them is right
         steps[-1] = VotingStep(at.pose[0], (probability * seen.probability.sum(dim=1, keepdim=True))[0])
     return steps
 
 
-# ── what is drawn ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pictures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything that is drawn of an object, in one frame and in the model's units (radius 1)."""
+    """All that is drawn of an object, in one frame and in the model's units (radius 1)."""
 
     points: Float[np.ndarray, "n 3"]
     normals: Float[np.ndarray, "n 3"]  # of either sign; zero where there is no surface
@@ -132,23 +131,10 @@ class Picture:
 
     def canonical(self) -> Picture:
         """The same object in its canonical frame."""
-        frame = self.object_pose
-
-        def observed(points: np.ndarray) -> np.ndarray:
-            return frame.observe(torch.from_numpy(points).to(frame.wxyz)).numpy()
-
-        return replace(
-            self,
-            points=observed(self.points),
-            normals=self.normals @ frame.rotation_matrix().numpy(),
-            part_poses=self.part_poses.relative_to(frame),
-            object_pose=frame.relative_to(frame),
-            surfaces=observed(self.surfaces),
-            object_surfaces=observed(self.object_surfaces),
-        )
+        return self.turned(self.object_pose.inverse())
 
     def turned(self, turn: Pose) -> Picture:
-        """All of it moved by one pose."""
+        """The same, moved by a pose."""
 
         def moved(points: np.ndarray) -> np.ndarray:
             return turn.apply(torch.from_numpy(points).to(turn.wxyz)).numpy()
@@ -166,7 +152,7 @@ class Picture:
     def part_under_ray(
         self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
     ) -> tuple[int, float] | None:
-        """The part that a ray meets first among the points and the decoded surfaces, and its distance; or nothing."""
+        """The part that a ray hits first, among points and decoded surfaces, and its distance; or None."""
         count, size = self.surfaces.shape[:2]
         places = np.concatenate([self.points[self.labels >= 0], self.surfaces.reshape(-1, 3)])
         parts = np.concatenate([self.labels[self.labels >= 0], np.repeat(np.arange(count), size)])
@@ -177,7 +163,7 @@ class Picture:
 def under_ray(
     points: Float[np.ndarray, "n 3"], origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
 ) -> tuple[int, float] | None:
-    """The point that a ray meets first, and its distance; or nothing."""
+    """The point that a ray hits first, and its distance; or None."""
     unit = direction / np.linalg.norm(direction)
     along = (points - origin) @ unit
     aside = np.linalg.norm(points - origin - along[:, None] * unit, axis=1)
@@ -190,7 +176,7 @@ def under_ray(
 
 @dataclass(frozen=True)
 class Principal:
-    """The directions in which features differ most (unit vectors), and the standard deviation along each."""
+    """The principal directions of features (unit vectors), and the standard deviation along each."""
 
     directions: Float[Tensor, "k d"]
     deviations: Float[Tensor, "k"]
@@ -208,13 +194,13 @@ class Principal:
         shapes = datasets.load("shapes")
         per_class = len(shapes) // len(shapes.class_names)
         chosen = [k * per_class + i for k in range(len(shapes.class_names)) for i in range(_PER_CLASS)]
-        # Half of the model's points are enough for a direction, and halve the wait.
+        # Half of the model's points are enough for directions, and take half the time.
         size = max(model.config.points // 2, model.config.parts.parts)
         clouds = np.stack([shapes.points(index)[:size] for index in chosen])
         return cls.of_features(model.encode_many(clouds).parse.object.feature, DIRECTIONS)
 
     def moved(self, feature: Float[Tensor, "d"], amounts: Float[Tensor, "k"]) -> Float[Tensor, "d"]:
-        """The feature, moved by some standard deviations along each direction."""
+        """The feature, moved by ``amounts`` standard deviations along the directions."""
         return feature + (amounts * self.deviations) @ self.directions
 
 
@@ -230,7 +216,7 @@ class Turned:
         center = cloud.center
         self.turn = Similarity(rotation, center - rotation @ center)
         moved = (cloud.points - center) @ rotation.T + center
-        # Upright, exactly the numbers of the file.
+        # Not rotated: exactly the numbers in the file.
         self.points = cloud.points if angles == UPRIGHT else moved.astype(cloud.points.dtype)
         started = time.perf_counter()
         self.encoding: Encoding = model.encode(self.points)
@@ -269,7 +255,7 @@ class Turned:
         return voting_steps(self.model.network, self.encoding.parse, random, seed)
 
     def shown(self) -> ShownCloud:
-        """What is seen, for other modes: a turned object is no longer the one in its file."""
+        """The cloud as shown, for other modes: a rotated object is no longer the one in its file."""
         if self.angles == UPRIGHT:
             return self.cloud
         return ShownCloud(f"{self.cloud.name}, turned", self.points, self.cloud.total)
@@ -302,14 +288,14 @@ class Turned:
 
 
 class ObjectSession:
-    """The object mode of one browser: ``still`` is the object as it was opened, ``now`` the same object rotated."""
+    """The object mode of one browser: ``still`` is the object as opened, ``now`` the same object, rotated."""
 
     def __init__(self, model: Model, cloud: ShownCloud, generator: torch.Generator) -> None:
         self.model, self.generator = model, generator
         self.open(cloud)
 
     def open(self, cloud: ShownCloud) -> None:
-        """Show another cloud. When it cannot be encoded, what was shown before stays."""
+        """Shows another cloud; if it cannot be encoded, the previous one stays."""
         self.still = self.now = Turned(self.model, cloud, UPRIGHT)
         (self.stance,) = stances([(self.still.encoding, cloud.upright)])
         self.part = 0
@@ -319,21 +305,23 @@ class ObjectSession:
         self.now = Turned(self.model, self.still.cloud, angles)
 
     def random_angles(self) -> Angles:
-        """A rotation uniform on SO(3), as whole degrees for the sliders."""
+        """A random rotation, in whole degrees for the sliders."""
         rotation = Pose.random(generator=self.generator, dtype=torch.float64).rotation_matrix().numpy()
         x, y, z = np.rint(Rotation.from_matrix(rotation).as_euler("xyz", degrees=True)).tolist()
         return (x, y, z)
 
     def canonical_view(self, picture: Picture) -> Picture:
-        """The object in its canonical frame, turned so that it stands: a canonical frame has no up, ``stance`` has.
-        One turn for all rotations, so it hides no motion."""
+        """The object in its canonical frame, made upright by ``stance``, as a canonical frame does not define up.
+
+        The same rotation is used for all orientations of the object, so that it hides no motion.
+        """
         opened = self.still.object.pose.rotation_matrix()
         upright = torch.from_numpy(self.stance.rotation).to(opened) @ opened
         return picture.canonical().turned(Pose.from_rotation(upright, torch.zeros_like(upright[0])))
 
     @property
     def rotation_error(self) -> float:
-        """Angle, in degrees, between the pose found and the upright one rotated by the known angles."""
+        """Angle, in degrees, between the pose found and that of the object as opened, rotated by the known angles."""
         expected = self.now.turn @ self.still.encoding.pose
         return float(np.degrees(self.now.encoding.pose.angle_to(expected)))
 
@@ -356,12 +344,12 @@ class ObjectSession:
         self.part_changes[part] = torch.tensor(values) - self.now.parts.feature[part]
 
     def feature_reach(self) -> float:
-        """Range of a slider of a part feature: 1.5 times the largest value of this object."""
+        """Range of the sliders for part features: 1.5 times the largest value of this object."""
         return max(1.5 * float(self.still.parts.feature.abs().max()), 1e-3)
 
     @torch.no_grad()
     def picture(self, principal: Principal | None = None, step: int | None = None) -> Picture:
-        """The rotated object as it is drawn: with its edits, or in the state after ``step`` routing iterations."""
+        """The rotated object, with its edits, or in the state after ``step`` routing iterations."""
         now, network = self.now, self.model.network
         parts, labels = now.parts, now.labels
         if step is not None and step < len(now.routing) - 1:

@@ -1,4 +1,4 @@
-"""The track mode: an object followed through frames, played as a film with what is known of each frame."""
+"""The track mode: an object tracked through frames, played as a film with the results of each frame."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from geocaps.apps.clouds import as_cloud
 from geocaps.apps.drawing import STRAY_COLOR, part_colors
 from geocaps.apps.encode import Model
 from geocaps.apps.track import Tracked, Tracker
-from geocaps.apps.track.files import Frames, record
-from geocaps.apps.track.picture import FROM_SENSOR
+from geocaps.apps.track.files import FROM_SENSOR, Frames, record
 from geocaps.data.sequences import sequence
 from geocaps.errors import FileFormatError, GeocapsError, InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity
 from geocaps.viewer.mode import BOX, Mode, table, trouble
 
@@ -32,17 +31,17 @@ if TYPE_CHECKING:
     from geocaps.viewer.page import Page
 
 _EXAMPLE_NUMBER = 6  # a chair
-_RATE = 12.0  # frames a second, where the machine can
+_RATE = 12.0  # frames per second, if the machine is fast enough
 _FRAME_POINTS = 2048  # of a frame that are drawn
 _FRAME_COLOR = np.array([0.15, 0.15, 0.15])
-_FADED = np.array([0.95, 0.72, 0.68])  # of an object that is lost: where it should be
-_SIZE = 1.7  # of half of what is passed through, on the page
+_FADED = np.array([0.95, 0.72, 0.68])  # of a lost object, at its predicted position
+_SIZE = 1.7  # size on the page of half the volume through which the object passes
 _PLAY, _PAUSE = "Play", "Pause"
 
 
 @dataclass(frozen=True)
 class ToTrack:
-    """Frames to follow an object through, the object itself (None: the frames build it up), and poses, if known."""
+    """Frames, the object to track (None: the frames build it up), and poses, if known."""
 
     name: str
     frames: Sequence[Any]
@@ -66,7 +65,7 @@ class ToTrack:
 
 @dataclass(frozen=True)
 class Followed:
-    """A sequence, and where the object is in each of its frames."""
+    """A sequence, and the pose of the object in each of its frames."""
 
     sequence: ToTrack
     reference: Float64[np.ndarray, "m 3"]
@@ -75,7 +74,7 @@ class Followed:
 
     @cached_property
     def bounds(self) -> tuple[Float64[np.ndarray, "3"], float]:
-        """The middle of where the object passes, and half of what it passes through, in the units of the frames."""
+        """The middle of the volume through which the object passes, and half its size, in the units of the frames."""
         reach = np.linalg.norm(self.reference - self.reference.mean(axis=0), axis=1).max()
         places = np.stack([one.pose.apply(self.reference.mean(axis=0)) for one in self.found])
         middle = (places.min(axis=0) + places.max(axis=0)) / 2
@@ -87,15 +86,15 @@ class Followed:
         return FROM_SENSOR * (points - middle) * (_SIZE / reach)
 
     def frame(self, number: int) -> Float64[np.ndarray, "n 3"]:
-        """Points of a frame to draw; none of one that cannot be used."""
+        """Points of a frame to draw; none if it cannot be used."""
         try:
             points = as_cloud(self.sequence.frames[number], 0, "frame", drop_invalid=True).points
-        except GeocapsError:  # said when it was tracked, in ``reason``
+        except GeocapsError:  # already reported in ``reason``
             return np.empty((0, 3))
-        return points[evenly(min(len(points), _FRAME_POINTS), len(points))].astype(np.float64)
+        return points[at_most(_FRAME_POINTS, len(points))].astype(np.float64)
 
     def colors(self, number: int) -> Float64[np.ndarray, "m 3"]:
-        """Of the object: parts that are seen in their colours, hidden ones grey."""
+        """Colours of the object: visible parts in their colours, hidden ones grey."""
         one = self.found[number]
         parts = np.where(one.parts_visible[:, None], part_colors(len(one.visible)), STRAY_COLOR)
         return np.broadcast_to(_FADED, self.reference.shape) if one.lost else parts[self.labels]
@@ -108,7 +107,7 @@ class Followed:
 
 
 def followed(given: ToTrack, model: Model, on_frame: Callable[[int], None]) -> Followed:
-    """Track the object through all frames, or read where it was found."""
+    """Tracks the object through all frames, or reads its poses."""
     tracker = Tracker(given.reference, model=model)
     if given.poses is not None:
         found = read_poses(given.poses, len(given.frames), model.config.parts.parts)
@@ -123,7 +122,7 @@ def followed(given: ToTrack, model: Model, on_frame: Callable[[int], None]) -> F
 
 
 def read_poses(path: str, frames: int, parts: int) -> list[Tracked]:
-    """What ``geocaps track --out poses.jsonl`` has written."""
+    """Poses from a file written by ``geocaps track --out poses.jsonl``."""
     found = []
     try:
         for line in Path(path).read_text(encoding="utf-8").splitlines():
@@ -146,7 +145,7 @@ def read_poses(path: str, frames: int, parts: int) -> list[Tracked]:
 
 
 class TrackMode(Mode):
-    """One frame at a time; a thread of its own goes on to the next one while it plays."""
+    """One frame at a time; while it plays, a thread advances to the next one."""
 
     group = "/track"
     explained = (
@@ -159,7 +158,7 @@ class TrackMode(Mode):
 
     def __init__(self, page: Page) -> None:
         super().__init__(page)
-        self._playing: threading.Event | None = None  # set when it is to stop
+        self._playing: threading.Event | None = None  # set to stop it
         gui, given = page.client.gui, page.shared.sequence
         with gui.add_folder("Follow an object through frames", visible=False) as self.panel:
             self.start = gui.add_button(
@@ -300,7 +299,7 @@ class TrackMode(Mode):
 
 
 def timeline(found: Sequence[Tracked], at: int) -> str:
-    """The confidence of each frame as a column, red where the object is lost; the present frame is marked."""
+    """The confidence in each frame as a column, red if the object is lost; the current frame is marked."""
     columns = []
     for number, one in enumerate(found):
         height, color = (100, "#c0392b55") if one.lost else (max(round(100 * one.confidence), 4), "#2b6cb0")

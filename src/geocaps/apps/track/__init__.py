@@ -1,7 +1,7 @@
-"""``geocaps.Tracker(reference).update(frame)``: where an object is from frame to frame, also while it is covered.
+"""``geocaps.Tracker(reference).update(frame)``: the pose of an object from frame to frame, even if it is occluded.
 
-All that is seen leads the whole, and hidden parts follow it. An object that is lost is recognised by what its views
-look like, not found by luck.
+The visible parts determine the pose of the whole object, and hidden parts follow. A lost object is found again by what
+its views look like.
 """
 
 from __future__ import annotations
@@ -15,52 +15,51 @@ from scipy.spatial import cKDTree
 
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.encode import Model, load
-from geocaps.apps.track.fit import Explained, View, explain, led, seen_points, turn_vector, turned
-from geocaps.apps.track.recognise import recognised
+from geocaps.apps.track.fit import Explained, View, explain, led, recognised, seen_points
 from geocaps.apps.track.reference import Reference, parsed
 from geocaps.errors import GeocapsError, InvalidInputError
-from geocaps.geometry.sampling import evenly
+from geocaps.geometry.sampling import at_most
 from geocaps.geometry.similarity import Similarity, concatenate, stack
 
 MINIMUM_POINTS = 12
-_POINTS, _VOTING = 1024, 256  # of a frame that are used, and that look for partners
-_TRACKS = 3  # poses that are followed at the same time
+_POINTS, _VOTING = 1024, 256  # points of a frame that are used, and those for which partners are searched
+_TRACKS = 3  # number of poses that are followed at the same time
 _REACHES = np.array([0.35, 0.3, 0.25, 0.2, 0.15, 0.15])
-_MEMORY = 0.85  # of what earlier frames said for and against a pose
+_MEMORY = 0.85  # weight of earlier frames in the cost of a pose
 _ON = 0.6  # share of a frame that must lie on the object
 _ON_BUILDING = 0.4
 _BUILDING = 30  # frames that a reference is built from
-_NEW = 0.2  # of the points that are new since the reference was last parsed: then it is parsed again
-_LESS, _ENOUGH, _AGAIN = 0.06, 0.4, 4  # how much less, of how much that is seen, makes a pose doubtful; frames between
-_LOYALTY = 0.02  # what a new pose must explain better than one that is followed
-_DAMPING = 0.95  # of the motion, for each frame in which the object is not seen
-_STEADY = 0.6  # of the newest motion in the one that is expected
+_NEW = 0.2  # share of new points after which a growing reference is parsed again
+_LESS, _ENOUGH, _AGAIN = 0.06, 0.4, 4  # drop and visibility that make a pose doubtful; frames between checks
+_LOYALTY = 0.02  # by which a new pose must be better than one that is followed
+_DAMPING = 0.95  # factor on the motion for each frame in which the object is not seen
+_STEADY = 0.6  # weight of the newest motion in the expected one
 _APART = np.radians(12), 0.15
-_SHARPNESS = 12.0  # of a difference in cost, in nats, when poses are compared
-_POSSIBLE = 0.05  # a pose this improbable beside the best is given up
-_SEEN = 0.2  # share of a part that must be seen for it to count as visible
+_SHARPNESS = 12.0  # weight of a difference in cost, in nats, when poses are compared
+_POSSIBLE = 0.05  # a pose this improbable relative to the best is dropped
+_SEEN = 0.2  # share of a part that must be seen to count as visible
 
 
 @dataclass(frozen=True, repr=False)
 class Tracked(Placed):
-    """Where the object is in one frame: ``x_frame = R · x_reference + t``, in the user's units."""
+    """The pose of the object in one frame: ``x_frame = R · x_reference + t``, in the user's units."""
 
     pose: Similarity
-    """``T_frame_reference``; predicted where the object is lost. Its scale is 1."""
+    """``T_frame_reference``; a prediction if the object is lost. Its scale is 1."""
     confidence: float
     """From 0 to 1: the share of the frame that lies on the object, times the probability of this pose."""
     visible: Float64[np.ndarray, "j"]
-    """Share of each part's surface that is seen; 0 for all where the object is lost."""
+    """Visible share of each part's surface; 0 for all if the object is lost."""
     lost: bool
-    """Whether the object was not seen in this frame: the pose is then a prediction."""
+    """Whether the object was not found in this frame, so that the pose is a prediction."""
     reason: str
-    """Why it is lost, or why the frame could not be used; empty where all is well."""
+    """Why it is lost, or why the frame could not be used; empty if it was found."""
     frame: int
     """Number of the frame, from 0."""
 
     @property
     def parts_visible(self) -> Bool[np.ndarray, "j"]:
-        """Whether each part is seen: a fifth of its surface, at least."""
+        """Whether at least a fifth of each part's surface is visible."""
         return self.visible >= _SEEN
 
     def __repr__(self) -> str:
@@ -70,7 +69,7 @@ class Tracked(Placed):
 
 @dataclass(frozen=True)
 class _Track:
-    """One pose that is followed, in working units, with its motion and what speaks against it."""
+    """One pose that is followed, in working units, with its motion and its cost."""
 
     pose: Similarity
     turn: Float64[np.ndarray, "3 3"]
@@ -81,14 +80,13 @@ class _Track:
 
 
 class Tracker:
-    """Follows one object through frames that each show a part of it, with noise, from one side.
+    """Tracks one object through frames that each show part of it, with noise, from one side.
 
-    ``reference`` is a mesh or a whole cloud, in the units of the frames. ``viewer`` is where the sensor stands in the
-    coordinates of the frames, their origin unless given; None if it is not known. ``pose`` is where the object is at
-    first, if that is known; otherwise it is found. Without a reference, the coordinates of the first frame that can be
-    used are the reference's own, and the first thirty frames build it up. ``drop_invalid`` leaves out points of the
-    reference that are NaN or infinite, which are refused otherwise; those of frames are always left out. The result of
-    a frame depends on it and on those before it alone.
+    ``reference`` is a mesh or a whole cloud, in the units of the frames. ``viewer`` is the position of the sensor in
+    the coordinates of the frames, by default their origin; None if it is unknown. ``pose`` is the initial pose, if it
+    is known; otherwise it is found. Without a reference, the first usable frame defines its coordinates, and the first
+    thirty frames build it up. ``drop_invalid`` leaves out NaN and infinite points of the reference, which are refused
+    otherwise; those of frames are always left out. The result for a frame depends only on it and on earlier ones.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Tracker:
             raise InvalidInputError("a pose needs a reference: without one, the first frame's own coordinates are it")
         self._viewer = None if viewer is None else np.asarray(viewer, dtype=np.float64)
         if self._viewer is not None and (self._viewer.shape != (3,) or not np.isfinite(self._viewer).all()):
-            raise InvalidInputError(f"viewer must be a place (x, y, z), not {viewer!r}")
+            raise InvalidInputError(f"viewer must be a position (x, y, z), not {viewer!r}")
         self._tracks: list[_Track] = [] if pose is None else [_still(self._working(pose))]
         self._last = Similarity.identity() if pose is None else pose
         self._frame = -1
@@ -124,11 +122,11 @@ class Tracker:
 
     @property
     def _least(self) -> float:
-        """Share of a frame that must lie on the object; a reference that is still being built knows less of it."""
+        """Share of a frame that must lie on the object; less while the reference is still being built."""
         return _ON if self._built is None else _ON_BUILDING
 
     def update(self, frame: Source) -> Tracked:
-        """The object in the next frame; one that cannot be used says why in ``reason``."""
+        """The object in the next frame; if the frame cannot be used, ``reason`` says why."""
         self._frame += 1
         try:
             cloud = as_cloud(frame, 0, f"frame {self._frame}", drop_invalid=True)
@@ -163,18 +161,18 @@ class Tracker:
                 f"{cloud.name} has {len(cloud.points)} points; at least {MINIMUM_POINTS} are needed to see an object"
             )
         require_extent(cloud.points, cloud.name)
-        points = cloud.points[evenly(min(len(cloud.points), _POINTS), len(cloud.points))] / self._reference.unit
+        points = cloud.points[at_most(_POINTS, len(cloud.points))] / self._reference.unit
         points = points.astype(np.float64)
-        chosen = points[evenly(min(len(points), _VOTING), len(points))]
+        chosen = points[at_most(_VOTING, len(points))]
         viewer = None if self._viewer is None else self._viewer / self._reference.unit
         return View(points, chosen, cKDTree(points), viewer)
 
     def _followed(self, view: View) -> list[_Track]:
-        """Tracks led on to the new frame from where they should be and from where they were, best first."""
+        """Tracks refined by the new frame, from their predicted and from their last poses, best first."""
         if not self._tracks:
             return []
         expected = stack([self._predicted(one) for one in self._tracks])
-        # The best one also from where it was: motions change.
+        # The best one also starts from its last pose, since motions change.
         starts = concatenate([expected, stack([self._tracks[0].pose])])
         prior = concatenate([expected, expected[:1]])
         poses = led(self._reference, starts, view, _REACHES, prior)
@@ -190,9 +188,9 @@ class Tracker:
         return Similarity(track.turn @ track.pose.rotation, track.pose.translation + track.shift)
 
     def _must_recognise(self, tracks: Sequence[_Track]) -> bool:
-        """Also where more of the frame lies off the object than usual: part of it may have been mistaken for another.
+        """Whether to search for the object: if it is lost, or if less of the frame lies on it than usual.
 
-        Not where little is seen: what is left then looks like many things.
+        In the second case only if much of it is visible, since a small rest resembles many things.
         """
         if not tracks or self._missed > 0 or tracks[0].on < self._least:
             return True
@@ -200,7 +198,7 @@ class Tracker:
         return doubtful and self._frame - self._recognised_at >= _AGAIN
 
     def _with_recognised(self, tracks: Sequence[_Track], view: View) -> list[_Track]:
-        """Tracks and what is recognised, compared by this frame alone."""
+        """Tracks and recognised poses, compared by this frame alone."""
         self._recognised_at = self._frame
         poses = recognised(self._reference, view, self._model, _TRACKS)
         if tracks:
@@ -222,13 +220,13 @@ class Tracker:
         )
 
     def _coasted(self, reason: str) -> Tracked:
-        """The object moves on unseen: as before, ever slower."""
+        """The object continues its motion unseen, more and more slowly."""
         self._missed += 1
         self._tracks = [
             replace(
                 one,
                 pose=self._predicted(one),
-                turn=turned(_DAMPING * _vector(one.turn))[0],
+                turn=Similarity.from_rotvec(_DAMPING * Similarity(one.turn).rotvec).rotation,
                 shift=_DAMPING * one.shift,
             )
             for one in self._tracks
@@ -237,17 +235,17 @@ class Tracker:
             self._last = self._users(self._tracks[0].pose)
         return Tracked(self._last, 0.0, np.zeros(self._parts), True, reason, self._frame)
 
-    # ── a reference that the first frames build ───────────────────────────────────────────────────────────────────
+    # ── a reference built from the first frames ───────────────────────────────────────────────────────────────────
 
     def _begun(self, cloud: Cloud) -> Tracked:
-        """The first frame that shows something is the reference, where it is."""
+        """The first usable frame becomes the reference, in its own coordinates."""
         self._parse(cloud.points)
         self._tracks = [_still(self._working(Similarity.identity()))]
         self._missed = 0
         return Tracked(self._last, 1.0, np.ones(self._parts), False, "", self._frame)
 
     def _build(self, cloud: Cloud) -> None:
-        """Adds what a frame shows that the reference does not have yet."""
+        """Adds points of a frame that the reference does not have yet."""
         assert self._built is not None
         local = self._last.observe(cloud.points)
         apart = self._reference.cloud.spacing * self._reference.unit
@@ -267,7 +265,7 @@ class Tracker:
 
     @property
     def reference(self) -> Float64[np.ndarray, "n 3"] | None:
-        """Points of the reference, in its own coordinates and the user's units; None before a frame has begun it."""
+        """Points of the reference, in its own coordinates and the user's units; None before the first usable frame."""
         if self._parsed is None:
             return None
         return self._reference.cloud.points * self._reference.unit + self._reference.center
@@ -291,21 +289,17 @@ def _still(pose: Similarity) -> _Track:
     return _Track(pose, np.eye(3), np.zeros(3), 0.0, 0.0, 0.0)
 
 
-def _vector(turn: Float64[np.ndarray, "3 3"]) -> Float64[np.ndarray, "1 3"]:
-    return turn_vector(turn[None])
-
-
 def _moved_on(track: _Track, pose: Similarity, said: Explained, index: int) -> _Track:
-    """The track at its new pose; its motion is mostly the newest."""
+    """The track at its new pose, with its motion updated."""
     cost, on, seen = (float(of[index]) for of in (said.cost, said.frame, said.expected))
-    newest = pose.rotation @ track.pose.rotation.T
-    turn = turned(_STEADY * _vector(newest) + (1 - _STEADY) * _vector(track.turn))[0]
+    newest = Similarity(pose.rotation @ track.pose.rotation.T).rotvec
+    turn = Similarity.from_rotvec(_STEADY * newest + (1 - _STEADY) * Similarity(track.turn).rotvec).rotation
     shift = _STEADY * (pose.translation - track.pose.translation) + (1 - _STEADY) * track.shift
     return _Track(pose, turn, shift, _MEMORY * track.cost + (1 - _MEMORY) * cost, on, seen)
 
 
 def _different(tracks: Sequence[_Track]) -> list[_Track]:
-    """The best tracks, best first; of two that have come to the same pose, the better one."""
+    """The best tracks, best first; of two with the same pose, only the better one."""
     kept: list[_Track] = []
     for one in sorted(tracks, key=lambda track: track.cost):
         apart = all(

@@ -1,4 +1,4 @@
-"""Frames from files, and poses written line by line: what is written stays, whatever happens to the process."""
+"""Frames read from files, poses written as they are found, and a picture of a tracked sequence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int
 
+from geocaps.apps.drawing import STRAY_COLOR, Grid, draw_points, part_colors
 from geocaps.errors import FileFormatError, InvalidInputError
+from geocaps.geometry.sampling import at_most
 from geocaps.io import is_supported
 from geocaps.io.tables import read_arrays
 
@@ -25,7 +29,7 @@ _FIELDS = ("frame", "name", "tx", "ty", "tz", "qw", "qx", "qy", "qz", "confidenc
 
 
 class Frames(Sequence[Any]):
-    """The frames of a folder or of one array, each as what ``Tracker.update`` takes; ``names`` are theirs."""
+    """The frames of a folder or of one array, as input for ``Tracker.update``, and their ``names``."""
 
     def __init__(self, source: str | os.PathLike[str]) -> None:
         path = Path(source)
@@ -48,7 +52,7 @@ class Frames(Sequence[Any]):
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that puts frame_10 behind frame_9."""
+    """A sort key that puts frame_10 after frame_9."""
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", name) if piece]
 
 
@@ -74,7 +78,10 @@ def _array(path: Path) -> np.ndarray:
 
 
 class Poses:
-    """A file of poses that grows by a line for each frame: JSON lines, CSV, or TUM's text, which has no lost frames."""
+    """A file of poses that grows by a line for each frame, and keeps them whatever happens to the process.
+
+    JSON lines, CSV, or TUM's text, which has no lost frames.
+    """
 
     def __init__(self, file: TextIO, suffix: str) -> None:
         self._file, self._suffix = file, suffix
@@ -83,7 +90,7 @@ class Poses:
             csv.writer(file).writerow(_FIELDS)
 
     def write(self, found: Tracked, name: str) -> None:
-        """One frame; it is in the file when this returns."""
+        """Writes one frame, which is in the file when this returns."""
         if self._suffix == ".jsonl":
             self._write_text(json.dumps(record(found, name), ensure_ascii=False) + "\n")
         elif self._suffix == ".csv":
@@ -103,7 +110,7 @@ class Poses:
 
 @contextmanager
 def poses_file(path: Path) -> Iterator[Poses]:
-    """Opens a new file of poses; its suffix, one of ``SUFFIXES``, says the format."""
+    """Opens a new file of poses, in the format of its suffix, one of ``SUFFIXES``."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             yield Poses(file, path.suffix.lower())
@@ -112,7 +119,7 @@ def poses_file(path: Path) -> Iterator[Poses]:
 
 
 def record(found: Tracked, name: str) -> dict[str, Any]:
-    """One frame as JSON has it."""
+    """One frame, for JSON."""
     return {
         "frame": found.frame,
         "name": name,
@@ -124,3 +131,41 @@ def record(found: Tracked, name: str) -> dict[str, Any]:
         "lost": found.lost,
         "reason": found.reason,
     }
+
+
+# ── a picture of some frames ──────────────────────────────────────────────────────────────────────────────────────────
+
+MOST_DRAWN = 24
+_COLUMNS, _POINTS = 8, 700
+_FRAME_COLOR = (0.1, 0.1, 0.1)
+FROM_SENSOR = np.array([-1, 1, -1])
+"""Half a turn about the vertical: a sensor looks along its z axis, but pictures are seen against it."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One frame to draw: its points, and the reference in it."""
+
+    title: str
+    lost: bool
+    frame: Float64[np.ndarray, "n 3"]
+    reference: Float64[np.ndarray, "m 3"]
+    labels: Int[np.ndarray, "m"]
+    visible: Bool[np.ndarray, "j"]
+
+
+def picture(shots: list[Shot]) -> bytes:
+    """A picture of frames as seen from the origin: points in black, visible parts in colours, hidden ones grey."""
+    columns = min(_COLUMNS, len(shots))
+    grid = Grid(-(-len(shots) // columns), columns)
+    for place, shot in enumerate(shots):
+        colors = np.where(shot.visible[:, None], part_colors(len(shot.visible)), STRAY_COLOR)[shot.labels]
+        few = [at_most(_POINTS, len(one)) for one in (shot.reference, shot.frame)]
+        panel = grid.panel(*divmod(place, columns), shot.title, "red" if shot.lost else "black")
+        draw_points(panel, FROM_SENSOR * shot.reference[few[0]], colors[few[0]])
+        draw_points(panel, FROM_SENSOR * shot.frame[few[1]], _FRAME_COLOR, size=0.6)
+    grid.caption(
+        "The reference where it was found, each visible part in its colour, on the points of the frame.",
+        {"points of the frame": _FRAME_COLOR, "hidden parts": STRAY_COLOR},
+    )
+    return grid.png()

@@ -1,22 +1,31 @@
-"""How well a pose explains a frame, and where the frame leads it. In working units, for many poses at once.
+"""Fits of poses to a frame: how well each explains it, where the frame leads it, and poses found anew.
 
-A pose ``[h]`` brings the reference into the frame: its translation is where the reference's centre lies.
+All in working units, for many poses at once. A pose ``[h]`` brings the reference into the frame: its translation is
+where the reference's centre lies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
 from scipy.spatial import cKDTree
 
-from geocaps.apps.track.reference import Reference
-from geocaps.geometry.similarity import Similarity
+from geocaps.apps.align.hypotheses import distinct, from_frames
+from geocaps.apps.align.prepare import local_frames, prepare
+from geocaps.apps.track.reference import Reference, described
+from geocaps.errors import GeocapsError
+from geocaps.geometry.similarity import Similarity, concatenate
+from geocaps.model.look import cube_products, turn_similarity
 
-_POINT_SHARE = 0.05  # of the distance along the surface: it holds what planes leave free
-_WIDTH = 0.2  # of the reach: distances within it count as noise
-_UNSEEN = 0.35  # what a point costs that should be seen and is not: something may stand in front of it
+if TYPE_CHECKING:
+    from geocaps.apps.encode import Model
+
+_POINT_SHARE = 0.05  # weight of the distance along the surface, which planes leave free
+_WIDTH = 0.2  # of the reach: smaller distances count as noise
+_UNSEEN = 0.35  # cost of a point that should be visible but is not, as something may be in front of it
 _NEAR, _ON = 2.5, 0.75  # spacings within which a point is explained: to its partner, and to the partner's plane
 REACH = 0.25
 _PRIOR = 3.0  # points that the prediction counts as
@@ -24,7 +33,7 @@ _PRIOR = 3.0  # points that the prediction counts as
 
 @dataclass(frozen=True)
 class View:
-    """A frame: all its points, and those that look for partners."""
+    """A frame: all its points, and those for which partners are searched."""
 
     points: Float64[np.ndarray, "n 3"]
     chosen: Float64[np.ndarray, "q 3"]
@@ -34,18 +43,18 @@ class View:
 
 @dataclass(frozen=True)
 class Explained:
-    """How poses explain a frame."""
+    """The fit of poses to a frame."""
 
     cost: Float64[np.ndarray, "h"]
     """From 0 to about 1; the less, the better."""
     frame: Float64[np.ndarray, "h"]
     """Share of the frame's points that lie on the reference."""
     expected: Float64[np.ndarray, "h"]
-    """Share of what the viewer should see of the reference that the frame shows."""
+    """Share of the points of the reference that the viewer should see that are in the frame."""
 
 
 def sides(reference: Reference, poses: Similarity, view: View) -> Int[np.ndarray, "h"]:
-    """Which of the reference's views is nearest to what the viewer sees of it."""
+    """The number of the reference's direction that is nearest to the viewer's."""
     assert view.viewer is not None
     towards = np.einsum("hji,hj->hi", poses.rotation, view.viewer - poses.translation)
     return (towards @ reference.directions.T).argmax(axis=1)
@@ -54,7 +63,7 @@ def sides(reference: Reference, poses: Similarity, view: View) -> Int[np.ndarray
 def expected(
     reference: Reference, poses: Similarity, view: View, near: Bool[np.ndarray, "h p"]
 ) -> Bool[np.ndarray, "h p"]:
-    """Which of the probes the viewer should see. An unknown viewer is where most of what is near can be seen from."""
+    """Which probes the viewer should see. An unknown viewer is assumed where most of the near ones are visible."""
     shown = reference.shown[:, reference.probes]
     if view.viewer is not None:
         return shown[sides(reference, poses, view)]
@@ -63,7 +72,7 @@ def expected(
 
 
 def explain(reference: Reference, poses: Similarity, view: View, *, by_table: bool = False) -> Explained:
-    """What the poses leave unexplained: of the frame and, mildly, of what should be seen of the reference."""
+    """The unexplained rest of the frame and, with less weight, of what should be visible of the reference."""
     cloud = reference.cloud
     local = (view.chosen - poses.translation[:, None]) @ poses.rotation
     if by_table:
@@ -87,14 +96,14 @@ def explain(reference: Reference, poses: Similarity, view: View, *, by_table: bo
 
 
 def _evidence(square: Float64[np.ndarray, "h m"], plane: Float64[np.ndarray, "h m"]) -> Float64[np.ndarray, "h m"]:
-    """Minus the log likelihood of noise with heavy tails, from 0 to 1; what is out of reach counts 1."""
+    """Minus the log likelihood of heavy-tailed noise, from 0 to 1; points out of reach count 1."""
     width = _WIDTH * REACH
     blend = 0.95 * plane + 0.05 * square
     return np.where(square < REACH**2, np.log1p(blend / width**2) / np.log1p(_WIDTH**-2), 1.0)
 
 
 def seen_points(reference: Reference, pose: Similarity, view: View) -> Bool[np.ndarray, "n"]:
-    """Which of the reference's points the frame shows."""
+    """Which points of the reference are visible in the frame."""
     moved = reference.cloud.points @ pose.rotation.T + pose.translation
     reach = _NEAR * max(reference.cloud.spacing, _spacing(view))
     gap, _ = view.tree.query(moved, distance_upper_bound=reach)
@@ -116,15 +125,15 @@ def led(
     reaches: Float[np.ndarray, "steps"],
     prior: Similarity | None = None,
 ) -> Similarity:
-    """Poses led on by the frame, one Gauss-Newton step for each reach.
+    """Poses refined by the frame, with one Gauss-Newton step for each reach.
 
-    Each point of the frame has a partner in the reference, and each probe that should be seen one in the frame.
-    ``prior`` are poses ``[h]`` that count as a few points do.
+    Each point of the frame has a partner in the reference, and each probe that should be visible has one in the frame.
+    ``prior`` are poses ``[h]`` with the weight of a few points.
     """
     cloud, probes = reference.cloud, reference.probes
     for step, reach in enumerate(reaches):
         local = (view.chosen - poses.translation[:, None]) @ poses.rotation
-        # Partners are looked up at every second step: that takes most of the time.
+        # Partners are searched in every second step only, because that takes most of the time.
         if step % 2 == 0:
             partner = np.minimum(cloud.tree.query(local, distance_upper_bound=reach)[1], len(cloud.points) - 1)
             moved = cloud.points[probes] @ poses.rotation.swapaxes(1, 2) + poses.translation[:, None]
@@ -151,7 +160,7 @@ def _moved(
     say: Float64[np.ndarray, "h m"],
     prior: Similarity | None,
 ) -> Similarity:
-    """One step on Σ w ((n·g)² + share·|g|²), in the reference's frame, and towards the prior."""
+    """One step on Σ w ((n·g)² + share·|g|²) and towards the prior, in the reference's frame."""
     plane = np.concatenate([np.cross(mine, normal), normal, (gap * normal).sum(axis=-1)[..., None]], axis=-1)
     system = (plane * say[..., None]).swapaxes(1, 2) @ plane
     for axis in np.eye(3):
@@ -159,24 +168,61 @@ def _moved(
         system += _POINT_SHARE * (rows * say[..., None]).swapaxes(1, 2) @ rows
     left, right = system[:, :6, :6] + 1e-6 * np.eye(6), system[:, :6, 6]
     if prior is not None:
-        turn = turn_vector(poses.rotation.swapaxes(1, 2) @ prior.rotation)
+        turn = Similarity(poses.rotation.swapaxes(1, 2) @ prior.rotation).rotvec
         shift = np.einsum("hji,hj->hi", poses.rotation, prior.translation - poses.translation)
         left = left + _PRIOR * np.eye(6)
         right = right + _PRIOR * np.concatenate([turn, shift], axis=1)
     change = np.linalg.solve(left, right[..., None])[..., 0]
-    return poses @ Similarity(turned(change[:, :3]), change[:, 3:])
+    return poses @ Similarity.from_rotvec(change[:, :3], change[:, 3:])
 
 
-def turned(vector: Float64[np.ndarray, "h 3"]) -> Float64[np.ndarray, "h 3 3"]:
-    """Rotations by vectors: the axis times the angle."""
-    angle = np.linalg.norm(vector, axis=-1, keepdims=True)
-    return Similarity.from_wxyz(
-        np.concatenate([np.cos(angle / 2), np.sinc(angle / (2 * np.pi)) / 2 * vector], axis=-1), np.zeros(3)
-    ).rotation
+# ── recognition: the object found by its appearance, independently of where it was ────────────────────────────────────
+
+_BY_LOOK, _BY_FRAMES = 64, 400
+_COARSE, _FINE = 32, 8
+_APART = np.radians(15), 0.3
+_TURN = np.cos(np.radians(45))  # a match must not place the viewer elsewhere
+_REACHES = np.array([0.5, 0.4, 0.3, 0.3]), np.array([0.25, 0.25, 0.2, 0.2])
 
 
-def turn_vector(rotation: Float64[np.ndarray, "h 3 3"]) -> Float64[np.ndarray, "h 3"]:
-    """The vector of a rotation: the inverse of :func:`turned`."""
-    wxyz = Similarity(rotation).wxyz
-    sine = np.linalg.norm(wxyz[..., 1:], axis=-1, keepdims=True)
-    return 2 * np.arctan2(sine, wxyz[..., :1]) / np.maximum(sine, 1e-12) * wxyz[..., 1:]
+def recognised(reference: Reference, view: View, model: Model, most: int) -> Similarity:
+    """At most ``most`` poses that explain the frame, best first, for any orientation of the object."""
+    found = [by_frames(reference, view), by_look(reference, view, model)]
+    poses = concatenate([one for one in found if one is not None])
+    few, some = replace(reference, probes=reference.probes[::4]), replace(view, chosen=view.chosen[::4])
+    cost = explain(few, poses, some, by_table=True).cost
+    poses = poses[distinct(poses, np.argsort(cost, kind="stable"), _COARSE, *_APART)]
+    fewer, part = replace(reference, probes=reference.probes[::2]), replace(view, chosen=view.chosen[::2])
+    poses = led(fewer, poses, part, _REACHES[0])
+    cost = explain(fewer, poses, part).cost
+    poses = poses[distinct(poses, np.argsort(cost, kind="stable"), _FINE, *_APART)]
+    poses = led(reference, poses, view, _REACHES[1])
+    cost = explain(reference, poses, view).cost
+    return poses[distinct(poses, np.argsort(cost, kind="stable"), most, *_APART)]
+
+
+def by_look(reference: Reference, view: View, model: Model) -> Similarity | None:
+    """Poses from the views of the reference that look most like the frame, by descriptors."""
+    try:
+        seen = described(model, [view.points])
+    except GeocapsError:  # too few points for a look, so only local frames are used
+        return None
+    alike = turn_similarity(reference.described.descriptor, seen.descriptor.expand_as(reference.described.descriptor))
+    turns = seen.rotation[0][cube_products()[:, 0].numpy()]
+    rotation = turns[None] @ reference.described.rotation[:, :1].swapaxes(2, 3)
+    shift = seen.center[0] - np.einsum("vgij,vj->vgi", rotation, reference.described.center)
+    likeness = alike.double().numpy()
+    if view.viewer is not None:
+        towards = view.viewer - shift
+        towards /= np.linalg.norm(towards, axis=-1, keepdims=True)
+        facing = np.einsum("vgij,vj,vgi->vg", rotation, reference.directions, towards)
+        likeness = np.where(facing > _TURN, likeness, -1.0)
+    best = np.argsort(-likeness, axis=None, kind="stable")[:_BY_LOOK]
+    return Similarity(rotation.reshape(-1, 3, 3)[best], shift.reshape(-1, 3)[best])
+
+
+def by_frames(reference: Reference, view: View) -> Similarity:
+    """Poses from similar local frames of the surface, as in ``align``."""
+    center = view.points.mean(axis=0)
+    near = from_frames(reference.frames, local_frames(prepare(view.points - center)), _BY_FRAMES)
+    return Similarity(near.rotation, near.translation + center)

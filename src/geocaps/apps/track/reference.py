@@ -1,4 +1,4 @@
-"""The object that is tracked, parsed once: its parts, and what each of 42 sides shows of it."""
+"""The tracked object, parsed once: its parts, and what is visible of it from each of 42 directions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from geocaps.apps.encode import Model
 
 POINTS = 2048
-_DISTANCE = 5.0  # of the viewer, in radii: as far as most scanners stand; nearer ones see nearly the same
+_DISTANCE = 5.0  # of the viewer, in radii, as is usual for scanners; from nearer, the view is nearly the same
 _LOOKED_AT = 512  # points of a view that are encoded
-_PROBES = 256  # points that stand for the surface where many poses are compared
+_PROBES = 256  # points that represent the surface when many poses are compared
 
 
 @dataclass(frozen=True)
 class Described:
-    """What clouds look like from the 24 frames on their axes, for recognising them in any orientation."""
+    """Descriptors of clouds from the 24 frames on their axes, for recognition in any orientation."""
 
     descriptor: torch.Tensor  # [v, 24, d]
     rotation: Float64[np.ndarray, "v 24 3 3"]
@@ -37,9 +37,9 @@ class Described:
 
 @dataclass(frozen=True)
 class Reference:
-    """The object in working units: its centre at the origin, its spread (the mean square distance from there) 1."""
+    """The object in working units: its centre is the origin, and the mean square distance from there is 1."""
 
-    center: Float64[np.ndarray, "3"]  # in the user's units, as all that follows is not
+    center: Float64[np.ndarray, "3"]  # in the user's units, unlike all that follows
     unit: float
     size: float  # diameter
     cloud: Prepared
@@ -97,7 +97,7 @@ def parsed(source: Source, model: Model, *, drop_invalid: bool = False) -> Refer
 
 def described(model: Model, clouds: list[np.ndarray]) -> Described:
     """The frames of clouds and what each sees; only models with our object layer have them."""
-    # As many points of each, so that they are encoded together.
+    # The same number of points in each, so that they are encoded together.
     count = min(_LOOKED_AT, *map(len, clouds)) if len(clouds) > 1 else min(_LOOKED_AT, len(clouds[0]))
     some = [cloud[evenly(count, len(cloud))] for cloud in clouds]
     found = model.encode_many([Cloud(cloud, "a view of the object") for cloud in some])
@@ -116,7 +116,7 @@ def _frames(encoding: Encoding) -> ViewFrames:
 
 
 def _directions() -> Float64[np.ndarray, "42 3"]:
-    """Corners of an icosahedron and the middles of its edges: no direction is farther than 20 degrees from one."""
+    """Corners of an icosahedron and midpoints of its edges: every direction is within 20 degrees of one."""
     golden = (1 + 5**0.5) / 2
     corners = np.array([[0, a, b * golden] for a in (-1, 1) for b in (-1, 1)], dtype=np.float64)
     corners = np.concatenate([np.roll(corners, turn, axis=1) for turn in range(3)])

@@ -1,15 +1,100 @@
-"""``geocaps eval``, ``demo`` and ``bench``: accuracy on any data set, accuracy on embedded objects, and speed."""
+"""``geocaps train``, ``eval``, ``demo`` and ``bench``: models trained, their accuracy measured, and their speed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
-from geocaps.cli.output import Count, Flag, Json, OutFolder, Text, Weights, print_json, show, show_table, tell
+from geocaps.cli.output import UNSET, Count, Flag, Json, OutFolder, Text, Weights, print_json, show, show_table, tell
 from geocaps.errors import ConfigError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from geocaps.data import PointDataset
+    from geocaps.training import TrainConfig
+
+_Preset = Optional[Literal["cpu", "paper", "A", "B", "C", "D", "E"]]  # noqa: UP045
+_Stage = Optional[Literal["parts", "object", "all"]]  # noqa: UP045
+
+
+def train(
+    out: str,
+    data: Text = None,
+    preset: Annotated[_Preset, UNSET] = None,
+    stage: Annotated[_Stage, UNSET] = None,
+    resume: Flag = False,
+    split: Text = None,
+    classes: Text = None,
+    init: Text = None,
+    init_object: Annotated[Optional[bool], UNSET] = None,  # noqa: UP045
+    budget: Text = None,
+    steps: Count = None,
+    batch: Count = None,
+    learning_rate: Annotated[Optional[float], UNSET] = None,  # noqa: UP045
+    seed: Count = None,
+    device: Text = None,
+    validation_objects: Count = None,
+    tensorboard: Annotated[Optional[bool], UNSET] = None,  # noqa: UP045
+    json: Json = False,
+) -> None:
+    """Train a model, in one process or several: torchrun --nproc_per_node 2 -m geocaps train ...
+
+    Example: geocaps train --data my_meshes/ --budget 1h --out runs/mine
+
+    Args:
+        out: Folder of the run: OUT/last, OUT/best (with at least 16 held-out objects), metrics.jsonl, tensorboard.
+        data: Data sets, separated by commas: shapes, furniture, or paths (default: shapes).
+        preset: cpu (default) is ours; paper and A to E follow the paper's appendices and Table 1.
+        stage: parts is the first layer, object the second on top of a frozen first; all (default) is both.
+        resume: Continue the run in OUT; options that are not given keep their values.
+        split: Split to train on where a source has splits (default: train).
+        classes: Only these classes, separated by commas (default: all).
+        init: Checkpoint to take the first layer from, for --stage object; shipped: the package's own.
+        init_object: Start from the object layer of that checkpoint as well.
+        budget: Wall-clock time such as 90m or 1h30m; step times are measured to choose the number of steps.
+        steps: Steps in each trained stage; the schedule is stretched to fit.
+        batch: Objects per step in each trained stage (default: the preset's, or fewer if the data have fewer).
+        learning_rate: Learning rate of each trained stage.
+        seed: Seed of all random draws (default: 0).
+        device: auto (default), cpu, cuda, cuda:1, mps.
+        validation_objects: Held-out objects measured at each validation (default: 128).
+        tensorboard: Write TensorBoard logs (default: yes).
+    """
+    given = {name: value for name, value in locals().items() if value is not None and name not in ("resume", "json")}
+    from geocaps.training.loop import train as run_training
+
+    if not out:
+        raise UsageError("--out is empty: name the folder of the run")
+    result = run_training(_config(resume, given), resume=resume, reduce_batch=batch is None)
+    lines = [
+        f"{name}: " + ", ".join(f"{figure} {value:.4g}" for figure, value in figures.items())
+        for name, figures in result.figures.items()
+    ]
+    show(json, vars(result), lines)
+
+
+def _config(resume: bool, given: dict[str, Any]) -> TrainConfig:
+    """The preset, or the configuration of the resumed run, with the options that were given."""
+    from geocaps.training.config import preset
+    from geocaps.training.run import saved_config, seconds
+
+    per_stage = {name: given.pop(name) for name in ("steps", "batch", "learning_rate") if name in given}
+    if "budget" in given and "steps" in per_stage:
+        raise UsageError("--budget and --steps both set how long to train: give one of them")
+    steps = per_stage.pop("steps", None)
+    try:
+        if "budget" in given:
+            given["budget"] = seconds(given["budget"])
+        config = replace(saved_config(given["out"]), **given) if resume else preset(given.pop("preset", "cpu"), **given)
+        for stage in config.stages:
+            settings = config.stage_config(stage)
+            settings = settings if steps is None else settings.fitted(steps)
+            changed: dict[str, Any] = {stage: replace(settings, **per_stage)}
+            config = replace(config, **changed)
+        return config
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
 
 DEFAULT_PROTOCOLS = ("parts", "points", "resampled", "noisy", "partial")
 BENCH_POINTS = (1_000, 10_000, 100_000, 1_000_000)
@@ -38,7 +123,7 @@ def evaluate(
     train_classes: Text = None,
     paper_sizes: Flag = False,
 ) -> None:
-    """Measure a model: rotation error and retrieval between two clouds of each object, beside chance.
+    """Evaluate a model: rotation error and retrieval between two clouds of each object, compared with chance.
 
     Example:  geocaps eval --data furniture --protocol resampled --baselines pca,pca_icp
               geocaps eval --data shapes --report evaluation/
@@ -46,28 +131,28 @@ def evaluate(
 
     Args:
         data: shapes, furniture, an .npz file, an HDF5 file or folder, or a folder of meshes and clouds.
-        protocol: What the second cloud is, joined by commas: parts, points, resampled, noisy, outliers, partial,
-            partial50, scan; or all (default: parts, points, resampled, noisy, partial).
-        classes: Only these classes, joined by commas.
+        protocol: Protocols, separated by commas, each with its own kind of second cloud: parts, points, resampled,
+            noisy, outliers, partial, partial50, scan; or all (default: parts, points, resampled, noisy, partial).
+        classes: Only these classes, separated by commas.
         split: train, val, test or all (default: test where the set has one, else all).
         points: Points in each cloud.
-        trials: With more than 1, rotations are the best of so many candidates by Chamfer distance, and labelled so.
-        baselines: Names joined by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
-            pca_chamfer, d2, fpfh), or all that are installed.
-        ablate_parts: Add rows in which the object layer gets another object's parts, and half of its own.
-        seed: Seed of all random draws: the same seed gives the same figures.
+        trials: If more than 1, each rotation is the best of that many candidates by Chamfer distance, and labelled so.
+        baselines: Names separated by commas (align, pca, pca_flips, pca_icp, trimesh, open3d, open3d_fgr, kiss_matcher,
+            pca_chamfer, d2, fpfh), or all, for those that are installed.
+        ablate_parts: Add rows in which the object layer gets another object's parts, or only half of its own.
+        seed: Seed of all random draws; the same seed gives the same figures.
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
-        report: Folder for report.html, one page with all tables and figures inside.
-        table1: Train (or read) the paper's settings A to E and print its Table 1 beside ours.
-        budget: With --table1: how long each setting is trained, such as 5m or 1h. The first layer is that of --weights.
-        steps: With --table1: steps of each setting instead of a time, the same for all.
-        settings: With --table1: only these, joined by commas, so that several processes can share the work.
-        objective: With --table1: what they learn from. paper: L_part + 0.01 Chamfer; chamfer: 10 Chamfer alone (ours).
-        train_data: With --table1: what the settings are trained on.
-        train_classes: With --table1: only these classes of it, joined by commas (default: all).
-        paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of those of the preset cpu.
+        report: Folder for report.html, a single page with all tables and figures.
+        table1: Train the paper's settings A to E (or read finished runs) and print its Table 1 beside ours.
+        budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
+        steps: With --table1: the number of steps of each setting, instead of a time.
+        settings: With --table1: only these, separated by commas, so that several processes can share the work.
+        objective: With --table1: paper trains on L_part + 0.01 Chamfer, chamfer on 10 Chamfer alone (ours).
+        train_data: With --table1: the data set to train on.
+        train_classes: With --table1: only these classes of it, separated by commas (default: all).
+        paper_sizes: With --table1: the paper's own layer sizes (days on a CPU) instead of small ones.
     """
-    from geocaps.evaluation.report import make_folder
+    from geocaps.atomic import make_folder
     from geocaps.model.checkpoint import SHIPPED
 
     dataset = _dataset(data, split, classes)
@@ -78,7 +163,7 @@ def evaluate(
                 "--table1 trains its own models: it takes no --baselines, --trials, --ablate-parts or --report"
             )
         if out is None:
-            raise UsageError("--table1 needs --out DIR, the folder that keeps its runs")
+            raise UsageError("--table1 needs --out DIR, the folder for its runs")
         from geocaps.evaluation import figures
         from geocaps.evaluation.table1 import paper_table, write_table1
         from geocaps.evaluation.table1 import table1 as run_table1
@@ -111,7 +196,7 @@ def evaluate(
 
     names, left_out = ([], []) if baselines is None else chosen_baselines(baselines)
     if left_out:
-        tell(f"not installed, left out: {', '.join(left_out)} ({install_hint('baselines')})")
+        tell(f"not installed, so left out: {', '.join(left_out)} ({install_hint('baselines')})")
     run_settings = Settings(
         weights=name,
         protocols=_protocols(protocol),
@@ -182,7 +267,7 @@ def _dataset(data: str, split: str | None, classes: str | None) -> PointDataset:
 
 
 def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: int = 2, json: Json = False) -> None:
-    """Parse embedded objects, some of them partial, align them and find them again; writes a picture and an HTML page.
+    """Parse, align and retrieve embedded objects, some of them cropped; writes a picture and an HTML page.
 
     Example: geocaps demo --out geocaps_demo
 
@@ -203,7 +288,7 @@ def demo(out: Path = Path("geocaps_demo"), weights: Weights = None, per_class: i
 
 
 def bench(json: Json = False, literal_batch: int = 2) -> None:
-    """Measure speed and memory against the paper's formulas taken literally, side by side.
+    """Measure speed and memory, compared with a literal implementation of the paper's formulas.
 
     Example: geocaps bench --json
 
