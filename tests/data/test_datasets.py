@@ -89,7 +89,7 @@ def test_unknown_class_names_the_known_ones(tmp_path):
 
 @pytest.mark.parametrize("places", [[6], [-1], [0, 99]])
 def test_a_subset_outside_the_set_is_refused(tmp_path, places):
-    with pytest.raises(DatasetError, match="places 0 to 5"):
+    with pytest.raises(DatasetError, match="indices are 0 to 5"):
         load(write_npz(tmp_path / "a.npz")).subset(places)
 
 

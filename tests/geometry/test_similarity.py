@@ -122,7 +122,7 @@ def test_repr_says_what_it_is():
     ("make", "says"),
     [
         (lambda: Similarity.from_matrix(np.eye(3)), "[..., 4, 4]"),
-        (lambda: Similarity.from_matrix(np.diag([1.0, 1, -1, 1])), "mirrors"),
+        (lambda: Similarity.from_matrix(np.diag([1.0, 1, -1, 1])), "reflection"),
         (lambda: Similarity.from_matrix(np.zeros((4, 4))), "singular"),
         (lambda: Similarity.from_matrix(np.full((4, 4), np.nan)), "finite"),
         (lambda: Similarity.from_matrix(np.diag([1.0, 2, 1, 1])), "axes differently"),
