@@ -40,9 +40,7 @@ _REACH, _SPACINGS = 0.15, 4.0
 _POLISH_STEPS, _POLISH_EVERY = 4, 2
 # A pose whose cost is higher by the first share is e times less probable before the polish, which still changes costs;
 # below the second it is not named.
-_POLISH_WIDTH, _NAMED = 0.2, 0.02
-# Before the polish, the choice is made by every fourth point; without it, by every second.
-_BEFORE_POLISH, _UNPOLISHED = 4, 2
+_POLISH_WIDTH, _NAMED = 0.15, 0.02
 # Alternatives of this share of the confidence make a result ambiguous; below this confidence it is uncertain.
 _TIE, _LOW = 0.25, 0.5
 _SHOWN = 512
@@ -241,8 +239,7 @@ def search(
     """Given a ``start``, it is the only hypothesis."""
     cloud_a, cloud_b = _searched(a, near[0]), _searched(b, near[1])
     reach = max(_REACH, _SPACINGS * max(cloud_a.spacing, cloud_b.spacing))
-    every = _BEFORE_POLISH if polish else _UNPOLISHED
-    some_a, some_b = (by_tree(one, _spread_out(one, every), reach) for one in (cloud_a, cloud_b))
+    half_a, half_b = (by_tree(one, _spread_out(one, 2), reach) for one in (cloud_a, cloud_b))
     if start is None:
         motions = _candidates(cloud_a, cloud_b, scale)
     else:
@@ -250,7 +247,7 @@ def search(
         motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
     floor = hypotheses.final_floor(cloud_a, cloud_b, reach, scale)
     motions, cost, (forward, backward) = _weighed(
-        some_a, some_b, motions, floor, reach, scale, _POLISH_WIDTH if polish else WIDTH
+        half_a, half_b, motions, floor, reach, scale, _POLISH_WIDTH if polish else WIDTH
     )
     if polish:
         cloud_a = prepare(a, near[0]) if len(a) > _SEARCH_POINTS else cloud_a
