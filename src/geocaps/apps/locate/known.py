@@ -32,7 +32,7 @@ class Known:
     @classmethod
     def of(cls, points: Float64[np.ndarray, "n 3"], voxel: float) -> Known:
         cloud = surface(points, voxel)
-        directions, seen = segments.views(cloud.points, cloud.normals.T, cloud.spacing)
+        directions, seen = segments.views(cloud.points, cloud.normals.T, voxel)
         seen = [*seen, np.arange(len(cloud.points))]
         return cls(cloud, cKDTree(points), directions, seen, [cKDTree(cloud.points[one]) for one in seen])
 
