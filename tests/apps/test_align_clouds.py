@@ -6,7 +6,7 @@ import torch
 import trimesh
 
 from geocaps.apps.align import align
-from geocaps.apps.align.hypotheses import final_costs
+from geocaps.apps.align.hypotheses import final_costs, residuals
 from geocaps.apps.align.icp import by_tree
 from geocaps.apps.align.prepare import evened, farthest, prepare
 from geocaps.data.corruption import crop_half_space, gaussian_noise, outliers
@@ -389,8 +389,8 @@ def test_what_lies_beyond_the_other_clouds_hull_is_excused():
     whole = sample("chair", 1024, 1).numpy()
     part = whole[whole[:, 1] > np.quantile(whole[:, 1], 0.3)]
     a, b = (by_tree(prepare(points), reach=0.1) for points in (whole, part))
-    shifts = np.array([[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]])
-    true, moved = final_costs(a, b, Similarity(np.eye(3), shifts), 0.1, False)
+    poses = Similarity(np.eye(3), np.array([[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]]))
+    true, moved = final_costs(a, b, poses, residuals(a, b, poses), 0.1, False)
     assert true == pytest.approx(0.25 * 0.3 * 0.3, abs=0.02)
     assert moved > 5 * true
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from geocaps.apps.align import hypotheses
 from geocaps.apps.align.confidence import WIDTH, signs_of, trust, weights
+from geocaps.apps.align.hypotheses import Residuals
 from geocaps.apps.align.icp import Side, by_table, by_tree, refine
 from geocaps.apps.align.prepare import Neighbours, Prepared, evened, local_frames, prepare
 from geocaps.apps.clouds import Placed, Source, as_cloud, require_extent
@@ -27,8 +28,8 @@ MINIMUM_POINTS = 4
 _SEARCH_POINTS, _POLISH_POINTS = 1024, 4096
 _HYPOTHESES, _SCORED = 300, 64  # pairs of local frames that are scored, and the points of each cloud they are scored on
 # How many hypotheses are refined on few points, how many of them to the end, and how many on more points.
-_COARSE, _HALFWAY, _FINE = 64, 32, 12
-_RATIO = 4.0  # a refined hypothesis stays in the search while its score is within this ratio of the best
+_COARSE, _HALFWAY, _FINE = 64, 32, 8
+_RATIO = 3.0  # a refined hypothesis stays in the search while its score is within this ratio of the best
 _COARSE_REACHES = np.array([0.6, 0.5]), np.array([0.4, 0.3, 0.2, 0.2])
 _FINE_REACHES = np.array([0.2, 0.2, 0.2])
 _GUESS_REACHES = np.array([0.6, 0.6, 0.5, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.2])  # from a guess on
@@ -244,14 +245,21 @@ def search(
     else:
         led_a, led_b = (by_tree(one, _spread_out(one, 4), float(_GUESS_REACHES.max())) for one in (cloud_a, cloud_b))
         motions = refine(led_a, led_b, stack([start]), _GUESS_REACHES, scale)
-    motions, cost, floor = _weighed(half_a, half_b, motions, reach, scale, _POLISH_WIDTH if polish else WIDTH)
+    floor = hypotheses.final_floor(cloud_a, cloud_b, reach, scale)
+    motions, cost, (forward, backward) = _weighed(
+        half_a, half_b, motions, floor, reach, scale, _POLISH_WIDTH if polish else WIDTH
+    )
     if polish:
         cloud_a = prepare(a, near[0]) if len(a) > _SEARCH_POINTS else cloud_a
         cloud_b = prepare(b, near[1]) if len(b) > _SEARCH_POINTS else cloud_b
         whole_a, whole_b = by_tree(cloud_a, reach=reach), by_tree(cloud_b, reach=reach)
         motions = refine(whole_a, whole_b, motions, np.full(_POLISH_STEPS, reach), scale, every=_POLISH_EVERY)
-        motions, cost, floor = _weighed(whole_a, whole_b, motions, reach, scale, WIDTH)
-    forward, backward = hypotheses.residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
+        floor = hypotheses.final_floor(cloud_a, cloud_b, reach, scale)
+        motions, cost, (forward, backward) = _weighed(
+            by_tree(cloud_a), by_tree(cloud_b), motions, floor, reach, scale, WIDTH
+        )
+    else:
+        forward, backward = hypotheses.residuals(by_tree(cloud_a), by_tree(cloud_b), motions[:1])
     overlap = (
         hypotheses.explained(forward, hypotheses.own_residuals(cloud_b)),
         hypotheses.explained(backward, hypotheses.own_residuals(cloud_a)),
@@ -269,14 +277,15 @@ def _searched(points: Float[np.ndarray, "n 3"], near: Neighbours) -> Prepared:
 
 
 def _weighed(
-    a: Side, b: Side, motions: Similarity, reach: float, scale: bool, width: float
-) -> tuple[Similarity, Float[np.ndarray, "h"], float]:
-    """The motions that explain the clouds nearly as well as the best, best first, with their costs and the floor."""
-    cost = hypotheses.final_costs(a, b, motions, reach, scale)
+    a: Side, b: Side, motions: Similarity, floor: float, reach: float, scale: bool, width: float
+) -> tuple[Similarity, Float[np.ndarray, "h"], tuple[Residuals, Residuals]]:
+    """The motions that explain the clouds nearly as well as the best, best first, their costs, and what is left."""
+    forward, backward = hypotheses.residuals(a, b, motions)
+    cost = hypotheses.final_costs(a, b, motions, (forward, backward), reach, scale)
     kept = hypotheses.distinct(motions, np.argsort(cost, kind="stable"), _FINE, *_OTHER_POSE)
-    floor = hypotheses.final_floor(a.cloud, b.cloud, reach, scale)
     kept = kept[weights(cost[kept], floor, width) >= _NAMED]
-    return motions[kept], cost[kept], floor
+    best = int(kept[0])
+    return motions[kept], cost[kept], (forward.of(best), backward.of(best))
 
 
 def _spread_out(cloud: Prepared, every: int) -> Int[np.ndarray, "m"]:

@@ -153,6 +153,9 @@ class Residuals:
         scaled = np.minimum(np.log1p(blend) / np.log1p(_EVIDENCE_WIDTH**-2), 1.0)
         return np.where(self.point < np.minimum(limit * self.sparsity, reach**2), scaled, 1.0)
 
+    def of(self, motion: int) -> Residuals:
+        return Residuals(self.point[motion, None], self.plane[motion, None], self.sparsity[motion, None])
+
     def blend(self, plane_share: float = _PLANE_SHARE) -> Float[np.ndarray, "h m"]:
         return plane_share * self.plane + (1 - plane_share) * self.point
 
@@ -185,14 +188,16 @@ def narrowed(
     return motions[distinct(motions, order, most, *apart)]
 
 
-def final_costs(a: Side, b: Side, motions: Similarity, reach: float, even: bool) -> Float[np.ndarray, "h"]:
+def final_costs(
+    a: Side, b: Side, motions: Similarity, found: tuple[Residuals, Residuals], reach: float, even: bool
+) -> Float[np.ndarray, "h"]:
     """By the evidence, where what lies beyond the convex hull of the other cloud may just not have been seen.
 
     A cloud that was cropped by planes shows all of the surface within its hull: a point without partner contradicts a
     pose there, and says little where the other cloud has ended. With a free scale nothing is excused, or A would shrink
     to a spot and most of B would lie beyond it.
     """
-    forward, backward = (found.evidence(reach) for found in residuals(a, b, motions))
+    forward, backward = (one.evidence(reach) for one in found)
     if not even:
         _excuse(forward, ahead(motions, a.chosen), b.cloud.hull)
         _excuse(backward, back(motions, b.chosen), a.cloud.hull)
@@ -213,8 +218,8 @@ def residuals(a: Side, b: Side, motions: Similarity) -> tuple[Residuals, Residua
 
 def own_residuals(cloud: Prepared) -> Residuals:
     """From each point to the nearest other one of its own cloud: what a perfect alignment of two samplings gives."""
-    gap = cloud.columns - cloud.columns[:, cloud.neighbour]
-    return _from_gap(gap[:, None], cloud.normals[:, None, cloud.neighbour], cloud.sparsity[None, cloud.neighbour])
+    point, plane = cloud.own
+    return Residuals(point[None], plane[None], cloud.sparsity[None, cloud.neighbour])
 
 
 def explained(found: Residuals, own: Residuals) -> float:
@@ -275,13 +280,8 @@ def _cell_costs(table: NearestTable, reach: float) -> Float[np.ndarray, "x y z"]
 def _residuals(target: Side, points: Float[np.ndarray, "3 h m"], scale: Float[np.ndarray, "h"]) -> Residuals:
     partner = target.nearest(points)
     gap = (points - target.cloud.columns.take(partner, axis=1)) * scale[:, None].astype(points.dtype, copy=False)
-    return _from_gap(gap, target.cloud.normals.take(partner, axis=1), target.cloud.sparsity.take(partner))
-
-
-def _from_gap(
-    gap: Float[np.ndarray, "3 h m"], normal: Float[np.ndarray, "3 h m"], sparsity: Float[np.ndarray, "h m"]
-) -> Residuals:
-    return Residuals(dot(gap, gap), dot(gap, normal) ** 2, sparsity)
+    across = dot(gap, target.cloud.normals.take(partner, axis=1))
+    return Residuals(dot(gap, gap), across * across, target.cloud.sparsity.take(partner))
 
 
 def distinct(motions: Similarity, order: np.ndarray, limit: int, angle: float, shift: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -52,6 +53,13 @@ class Prepared:
     tree: cKDTree
     table: NearestTable
     hull: Float[np.ndarray, "f 4"]  # planes (outward normal, offset) of the convex hull; none for a flat cloud
+
+    @cached_property
+    def own(self) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+        """Square distances of each point from its neighbour and from that one's plane."""
+        gap = self.columns - self.columns.take(self.neighbour, axis=1)
+        across = (gap * self.normals.take(self.neighbour, axis=1)).sum(axis=0)
+        return (gap * gap).sum(axis=0), across * across
 
 
 @dataclass(frozen=True)
@@ -221,12 +229,16 @@ def farthest(points: Float[np.ndarray, "n 3"], count: int) -> Int[np.ndarray, "c
     """As ``farthest_points``, for one small cloud."""
     centered = points - points.mean(axis=0)
     length = np.einsum("ni,ni->n", centered, centered)
-    columns = np.ascontiguousarray(centered.T)
-    chosen, nearest = [int(length.argmax())], np.full(len(points), np.inf)
+    columns, twice = np.ascontiguousarray(centered.T), -2 * centered
+    last = int(length.argmax())
+    chosen, nearest, away = [last], np.full(len(points), np.inf), np.empty(len(points))
     while len(chosen) < count:
-        last = chosen[-1]
-        np.minimum(nearest, length - 2 * (centered[last] @ columns) + length[last], out=nearest)
-        chosen.append(int(nearest.argmax()))
+        np.dot(twice[last], columns, out=away)
+        away += length
+        away += length[last]
+        np.minimum(nearest, away, out=nearest)
+        last = int(nearest.argmax())
+        chosen.append(last)
     return np.array(chosen)
 
 

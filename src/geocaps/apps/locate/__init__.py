@@ -8,18 +8,18 @@ without weights and without torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
-from scipy.spatial import cKDTree
 
 from geocaps.apps.align.hypotheses import distinct
-from geocaps.apps.align.icp import Side, by_tree, refine, step
-from geocaps.apps.align.prepare import Prepared, plane_normals, prepare
+from geocaps.apps.align.icp import by_tree, step
+from geocaps.apps.align.prepare import Prepared
 from geocaps.apps.clouds import Cloud, Placed, Source, as_cloud, require_extent
 from geocaps.apps.locate import pairs, segments
-from geocaps.apps.locate.evidence import RangeImage, could_see, evidence_grid, range_image
+from geocaps.apps.locate.evidence import Grid, RangeImage, Surface, could_see, evidence_grid, range_image
+from geocaps.apps.locate.known import Known, surface
 from geocaps.apps.locate.pairs import one_a_voxel
 from geocaps.apps.planes import planes, spacing_of
 from geocaps.errors import InvalidInputError
@@ -28,7 +28,6 @@ from geocaps.geometry.similarity import Similarity
 
 MINIMUM_POINTS = 32
 _MESH_POINTS = 30_000
-_NEIGHBOURS = 10  # that a normal is told from
 _SPACINGS = 1.3  # of the scan's points: the least size of a voxel
 _MODEL_POINTS = 1500  # voxels that the model is cut into: their size is the working resolution
 _PROBES = 96, 256  # points of the model that hypotheses are scored on, and the refined ones
@@ -43,9 +42,12 @@ _FINE_REACHES, _LAST_REACHES = np.geomspace(0.1, 0.05, 6), np.geomspace(0.08, 0.
 _PLACE = 0.1  # poses whose centres are nearer than this share of the diameter are at one place
 _CANDIDATES = 700
 _APART = np.radians(12), 0.06
+_BLOCK = 512
 _GAP = 2.0  # voxels between pieces of a scan
 _TIGHT, _NEAR, _AROUND = 0.4, 1.2, 3.0  # voxels: what lies on the model's surface, and what around it
-_WIDER, _FILLED = 1.2, 0.35  # a plane that is so many diameters long, and filled, is no part of the object
+# A plane that is so many diameters long, filled, and as large as so many of the object's largest faces is no part of
+# it: the tops of a few tables side by side are one plane, too.
+_WIDER, _FILLED, _FACES = 1.2, 0.35, 6
 _USUAL = 0.85, 0.02  # what is explained and what is against, where it is not known what should be seen
 # Weights of: how much is seen, what is against, what is not explained, not on the model, not exactly on it; and all.
 # Fitted by logistic regression to the candidates of 46 composed scenes, other than those of the benchmark.
@@ -81,6 +83,10 @@ class _Scan:
     planes: Float64[np.ndarray, "k 3"]
     images: list[RangeImage]
 
+    @property
+    def viewers(self) -> Float64[np.ndarray, "w 3"]:
+        return np.array([image.viewer for image in self.images]).reshape(-1, 3)
+
 
 @dataclass(frozen=True)
 class _Verdict:
@@ -105,31 +111,31 @@ def locate(
     is not given, it is the origin, provided that nothing in the scan hides anything else from there; otherwise it
     is taken as unknown. Nothing is random: the same clouds give the same finds.
     """
-    known = _dense(_checked(model, "the model", drop_invalid))
+    whole = _dense(_checked(model, "the model", drop_invalid))
     given = _checked(scan, "the scan", drop_invalid)
-    center = (known.min(axis=0) + known.max(axis=0)) / 2
-    diameter = 2 * float(np.linalg.norm(known - center, axis=1).max())
-    local = (known - center) / diameter
+    center = (whole.min(axis=0) + whole.max(axis=0)) / 2
+    diameter = 2 * float(np.linalg.norm(whole - center, axis=1).max())
+    local = (whole - center) / diameter
     middle = given.points.mean(axis=0, dtype=np.float64)  # map coordinates keep their digits
     points = (given.points - middle) / diameter
     spacing = spacing_of(points)
     voxel = max(_voxel(local), _SPACINGS * spacing)
-    cloud = _surface(local, voxel)
-    whole = cKDTree(local)
+    known = Known.of(local, voxel)
     viewers = (_places(np.zeros(3) if viewer is None else viewer) - middle) / diameter
     images = [range_image(points, one, spacing) for one in viewers]
     if viewer is None and not could_see(points, images[0]):
         images = []
-    seen = _seen(points, voxel, spacing, images)
+    faces = (float(plane.extent.prod()) for plane in planes(known.cloud.points, voxel / 2))
+    seen = _seen(points, voxel, spacing, images, max(faces, default=0.0))
     if seen is None:
         return []
-    motions = _search(cloud, seen, voxel)
-    rough = np.array([_worth(one) for one in _verdicts(cloud, whole, seen, motions, voxel, _JUDGED)])
+    motions = _search(known, seen, voxel)
+    rough = np.array([_worth(one) for one in _verdicts(known, seen, motions, voxel, _JUDGED)])
     motions = motions[_spread(motions, np.argsort(-rough, kind="stable"), *_LAST)]
-    motions = _polished(cloud, seen, motions, _LAST_REACHES)
+    motions = _polished(known, seen, motions, _LAST_REACHES)
     finds = []
     taken = np.zeros(len(seen.cloud.points), dtype=bool)
-    verdicts = _verdicts(cloud, whole, seen, motions, voxel, len(seen.cloud.points))
+    verdicts = _verdicts(known, seen, motions, voxel, len(seen.cloud.points))
     for index in sorted(range(len(verdicts)), key=lambda one: -_worth(verdicts[one])):
         verdict = verdicts[index]
         if _confidence(verdict) < 0.5 or taken[verdict.taken].mean() > _TAKEN:
@@ -174,52 +180,68 @@ def _voxel(local: Float[np.ndarray, "n 3"]) -> float:
     return first * float(np.sqrt(len(one_a_voxel(local, first)) / _MODEL_POINTS))
 
 
-def _surface(points: Float64[np.ndarray, "n 3"], voxel: float) -> Prepared:
-    """A point a voxel, with normals from all points: the two sides of a board must not be mixed."""
-    some = points[one_a_voxel(points, voxel)]
-    near = points[cKDTree(points).query(some, min(_NEIGHBOURS, len(points)))[1]]
-    return replace(prepare(some), normals=plane_normals(near.transpose(2, 0, 1)))
-
-
-def _seen(points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, images: list[RangeImage]) -> _Scan | None:
-    """The scan without large planes; None if nothing is left."""
+def _seen(
+    points: Float64[np.ndarray, "n 3"], voxel: float, spacing: float, images: list[RangeImage], face: float
+) -> _Scan | None:
+    """The scan without planes that are much larger than a ``face`` of the object; None if nothing is left."""
     flat = np.zeros(len(points), dtype=bool)
     for plane in planes(points, voxel / 2):
-        filled = plane.on.sum() * spacing**2 / float(plane.extent.prod())
-        if plane.extent.max() > _WIDER and plane.extent.min() > _WIDER / 2 and filled > _FILLED:
+        area, around = plane.on.sum() * spacing**2, float(plane.extent.prod())
+        wide = plane.extent.max() > _WIDER and plane.extent.min() > _WIDER / 2
+        if wide and area > _FILLED * around and area > _FACES * face:
             flat |= plane.on
     rest = points[~flat]
-    return _Scan(_surface(rest, voxel), points[flat], images) if len(rest) >= MINIMUM_POINTS else None
+    return _Scan(surface(rest, voxel), points[flat], images) if len(rest) >= MINIMUM_POINTS else None
 
 
 # ── the search, in diameters of the model ─────────────────────────────────────────────────────────────────────────────
 
 
-def _search(model: Prepared, scan: _Scan, voxel: float) -> Similarity:
+def _search(known: Known, scan: _Scan, voxel: float) -> Similarity:
     """Motions from the model to the scan: hundreds of thousands of pairs, ever fewer on ever more points."""
-    normals = scan.cloud.normals.T
+    model, normals = known.cloud, scan.cloud.normals.T
     grid = evidence_grid(scan.cloud.points, normals, scan.planes, scan.images, _REACH * voxel, 0.3)
     solid = scan.cloud.solid
     found = (
         pairs.hypotheses((model.points, model.normals.T), (scan.cloud.points[solid], normals[solid])),
-        segments.hypotheses(model.points, model.normals.T, scan.cloud.points[solid], model.spacing, _GAP * voxel),
+        segments.hypotheses(model.points, known.seen[:-1], scan.cloud.points[solid], _GAP * voxel),
     )
     rotation, translation = (np.concatenate(both) for both in zip(*found, strict=True))
-    chosen = np.random.default_rng(0).permutation(len(model.points))
-    probes, facing = model.points[chosen].astype(np.float32), model.normals.T[chosen].astype(np.float32)
-    more, most = _PROBES
-    order = np.argsort(-grid.score(rotation, translation, probes[:more], facing[:more]), kind="stable")
     motions = Similarity(rotation, translation)
+    order = np.argsort(-_scores(known, scan, grid, motions, _PROBES[0]), kind="stable")
     order = distinct(motions, order, _CANDIDATES, *_APART)
     motions = motions[_spread(motions, order, *_REFINED)]
-    side = Side(model, np.ascontiguousarray(probes[:more].T, dtype=np.float64), by_tree(model).nearest)
-    nothing = np.empty((3, 0))
-    target = Side(scan.cloud, nothing, by_tree(scan.cloud, reach=float(_COARSE_REACHES.max())).nearest)
-    motions = refine(side, target, motions, _COARSE_REACHES)
-    rotation, translation = motions.rotation.astype(np.float32), motions.translation.astype(np.float32)
-    score = grid.score(rotation, translation, probes[:most], facing[:most])
+    motions = _led(known, scan, motions)
+    score = _scores(known, scan, grid, motions, _PROBES[1])
     kept = _spread(motions, np.argsort(-score, kind="stable"), *_FINAL)
-    return _polished(model, scan, motions[kept], _FINE_REACHES)
+    return _polished(known, scan, motions[kept], _FINE_REACHES)
+
+
+def _scores(known: Known, scan: _Scan, grid: Grid, motions: Similarity, probes: int) -> Float[np.ndarray, "h"]:
+    """The evidence for what is seen of the model in each pose: what is hidden says nothing."""
+    score = np.empty(len(motions))
+    for start in range(0, len(motions), _BLOCK):  # what stays in cache is quicker
+        some = motions[start : start + _BLOCK]
+        chosen = known.probes(scan.viewers, some, probes)
+        points, normals = (
+            rows[:, chosen].transpose(1, 0, 2).astype(np.float32) for rows in (known.cloud.columns, known.cloud.normals)
+        )
+        rotation, translation = some.rotation.astype(np.float32), some.translation.astype(np.float32)
+        score[start : start + _BLOCK] = grid.score(rotation, translation, points, normals)
+    return score
+
+
+def _led(known: Known, scan: _Scan, motions: Similarity) -> Similarity:
+    """Led on by some points of the model that are seen, to the nearest ones of the scan."""
+    points = known.cloud.columns[:, known.probes(scan.viewers, motions, _PROBES[0])]
+    near = by_tree(scan.cloud, reach=float(_COARSE_REACHES.max())).nearest
+    trust = np.ones(points.shape[2])
+    for reach in _COARSE_REACHES.tolist():
+        moving = (motions.rotation @ points.transpose(1, 0, 2)).transpose(1, 0, 2) + motions.translation.T[:, :, None]
+        partner = near(moving)
+        fixed, normal = (rows.take(partner, axis=1) for rows in (scan.cloud.columns, scan.cloud.normals))
+        motions = step((moving, fixed, normal), trust, motions, reach, scale=False)
+    return motions
 
 
 def _spread(motions: Similarity, order: np.ndarray, most: int, each: int) -> Int[np.ndarray, "k"]:
@@ -234,7 +256,7 @@ def _spread(motions: Similarity, order: np.ndarray, most: int, each: int) -> Int
     return np.array(kept, dtype=np.int64)
 
 
-def _polished(model: Prepared, scan: _Scan, motions: Similarity, reaches: Float[np.ndarray, "steps"]) -> Similarity:
+def _polished(known: Known, scan: _Scan, motions: Similarity, reaches: Float[np.ndarray, "steps"]) -> Similarity:
     """Led on by the points of the scan near the model: those are visible, all of them.
 
     Partners are looked up at every second step: that takes most of the time.
@@ -246,11 +268,11 @@ def _polished(model: Prepared, scan: _Scan, motions: Similarity, reaches: Float[
         return motions
     fixed = scan.cloud.columns[:, np.stack(own)]
     moved = motions[enough]
-    reach = float(reaches.max())
+    model, view, reach = known.cloud, known.views_in(scan.viewers, moved), float(reaches.max())
     for number, each in enumerate(reaches.tolist()):
         if number % 2 == 0:
             local = (fixed.transpose(1, 2, 0) - moved.translation[:, None]) @ moved.rotation
-            partner = np.minimum(model.tree.query(local, distance_upper_bound=reach)[1], len(model.points) - 1)
+            partner = known.partners(view, local, reach)
         turned = moved.rotation @ model.columns[:, partner].transpose(1, 0, 2)
         normal = (moved.rotation @ model.normals[:, partner].transpose(1, 0, 2)).transpose(1, 0, 2)
         moving = turned.transpose(1, 0, 2) + moved.translation.T[:, :, None]
@@ -260,26 +282,24 @@ def _polished(model: Prepared, scan: _Scan, motions: Similarity, reaches: Float[
     return Similarity(rotation, translation)
 
 
-def _verdicts(
-    model: Prepared, whole: cKDTree, scan: _Scan, motions: Similarity, voxel: float, most: int
-) -> list[_Verdict]:
+def _verdicts(known: Known, scan: _Scan, motions: Similarity, voxel: float, most: int) -> list[_Verdict]:
     """Of each motion, by at most so many points of the scan around it."""
     around = scan.cloud.tree.query_ball_point(motions.translation, 0.5 + _AROUND * voxel, return_sorted=True)
     some = [np.array(one, dtype=np.int64)[evenly(min(most, len(one)), len(one))] for one in around]
-    return [_verdict(model, whole, scan, motions[place], voxel, own) for place, own in enumerate(some)]
+    return [_verdict(known, scan, motions[place], voxel, own) for place, own in enumerate(some)]
 
 
-def _verdict(
-    model: Prepared, whole: cKDTree, scan: _Scan, motion: Similarity, voxel: float, around: Int[np.ndarray, "a"]
-) -> _Verdict:
+def _verdict(known: Known, scan: _Scan, motion: Similarity, voxel: float, around: Int[np.ndarray, "a"]) -> _Verdict:
+    model = known.cloud
     moved, normals = motion.apply(model.points), (motion.rotation @ model.normals).T
-    on = np.isfinite(scan.cloud.tree.query(moved, distance_upper_bound=_NEAR * voxel)[0])
     expected, through = _expected(scan, moved, normals, voxel, model.spacing)
-    away = whole.query(motion.observe(scan.cloud.points[around]), distance_upper_bound=_AROUND * voxel)[0]
+    near = scan.cloud.tree.query(moved[expected], distance_upper_bound=_NEAR * voxel)[0]
+    seen = int(np.isfinite(near).sum())
+    away = known.whole.query(motion.observe(scan.cloud.points[around]), distance_upper_bound=_AROUND * voxel)[0]
     taken = around[away < _NEAR * voxel]
     return _Verdict(
-        seen=float((on & expected).mean()),
-        explained=float((on & expected).sum() / max(int(expected.sum()), 1)),
+        seen=seen / len(moved),
+        explained=seen / max(len(near), 1),
         viewed=bool(scan.images),
         against=float(through.mean()),
         tight=float((away < _TIGHT * voxel).sum()) / max(len(taken), 1),
@@ -303,10 +323,9 @@ def _expected(
         return np.ones(len(moved), dtype=bool), np.zeros(len(moved), dtype=bool)
     expected, through = np.zeros(len(moved), dtype=bool), np.zeros(len(moved), dtype=bool)
     for image in scan.images:
-        own = range_image(moved, image.viewer, spacing)
-        behind = image.behind(moved)
-        facing = own.behind(moved) < voxel / 2 + own.slope(moved, normals)
-        expected |= facing & (behind < voxel / 2 + image.slope(moved, normals))
+        surface = Surface.of(moved, normals, image.viewer, spacing, voxel / 2)
+        behind = image.behind_in(surface.sight)
+        expected |= surface.unhidden & (behind < voxel / 2 + image.step * surface.recession)
         through |= behind < -2 * voxel
     return expected, through
 

@@ -20,6 +20,7 @@ _PARTNERS, _APART = 120, 0.06  # of a point of the scan, and their distance from
 _COMMON = 150  # pairs of the model that look alike: if more do, they say too little
 _MOST_VOTES, _MOST_CELLS = 3_000_000, 7_000_000
 _PEAKS = 6  # hypotheses of a point of the scan
+_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,8 @@ def hypotheses(
     seen = _pairs(*scan, frames_s, chosen[place], others[near[place, beside]])
     rank = np.full(len(scan[0]), -1)
     rank[chosen] = np.arange(most)
-    votes = _votes(known, seen, rank[seen.first], len(points)).reshape(-1, len(points) * _TURNS)[:most]
-    peaks = np.argpartition(-votes, _PEAKS, axis=1)[:, :_PEAKS]
-    strong = np.take_along_axis(votes, peaks, axis=1) > 0
-    of_scan = np.repeat(chosen, _PEAKS)[strong.reshape(-1)]
-    of_model, turn = np.divmod(peaks[strong], _TURNS)
+    place, peaks = _peaks(known, seen, rank[seen.first], len(points))
+    of_scan, (of_model, turn) = chosen[place], np.divmod(peaks, _TURNS)
     angle = (turn + 0.5) * (2 * np.pi / _TURNS)
     about = np.zeros((len(angle), 3, 3))
     about[:, 0, 0] = 1
@@ -102,8 +100,13 @@ def _pairs(
     return _Pairs(first, key, np.arctan2(local[:, 2], local[:, 1]))
 
 
-def _votes(known: _Pairs, seen: _Pairs, rank: np.ndarray, models: int) -> Float64[np.ndarray, "cells"]:
-    """Votes in cells (point of the scan, point of the model, turn); rare pairs count more."""
+def _peaks(
+    known: _Pairs, seen: _Pairs, rank: Int[np.ndarray, "p"], models: int
+) -> tuple[Int[np.ndarray, "h"], Int[np.ndarray, "h"]]:
+    """The cells (point of the model, turn) with most votes, of each point of the scan; rare pairs count more.
+
+    ``rank`` is the number of the point of the scan that each of the seen pairs begins with, in ascending order.
+    """
     order = np.argsort(known.key, kind="stable")
     ordered = known.key[order]
     start = np.searchsorted(ordered, seen.key)
@@ -112,10 +115,27 @@ def _votes(known: _Pairs, seen: _Pairs, rank: np.ndarray, models: int) -> Float6
     excess = count[asked].sum() / _MOST_VOTES
     if excess > 1:
         asked = asked[np.random.default_rng(0).random(len(asked)) < 1 / excess]
-    start, count, rank, turn = start[asked], count[asked], rank[asked], seen.turn[asked]
-    of = np.repeat(np.arange(len(asked)), count)
-    match = order[np.arange(len(of)) + np.repeat(start - np.cumsum(count) + count, count)]
-    step = ((turn[of] - known.turn[match]) * (_TURNS / (2 * np.pi))).astype(np.int64) % _TURNS
-    cell = (rank[of] * models + known.first[match]) * _TURNS + step
-    cells = (int(rank.max(initial=0)) + 1) * models * _TURNS
-    return np.bincount(cell, 1 / np.sqrt(count)[of], cells)
+    start, count, rank = start[asked], count[asked], rank[asked]
+    per_turn = (_TURNS - 1e-9) / (2 * np.pi)  # a whole turn ends in the last bin
+    known_turn, seen_turn = (one * per_turn for one in (known.turn[order], seen.turn[asked] + 2 * np.pi))
+    cells, known_cell = models * _TURNS, known.first[order] * _TURNS
+    places, peaks = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    # Some points of the scan at a time: what stays in cache is quicker.
+    first = np.arange(0, int(rank.max(initial=-1)) + 1, _BLOCK)
+    edges = [*np.searchsorted(rank, first).tolist(), len(rank)]
+    for low, high, least in zip(edges[:-1], edges[1:], first, strict=True):
+        each = count[low:high]
+        of = np.repeat(np.arange(low, high), each)
+        match = np.arange(len(of)) + np.repeat(start[low:high] - np.cumsum(each) + each, each)
+        turn = seen_turn[of] - known_turn[match]
+        turn[turn >= _TURNS] -= _TURNS
+        cell = (rank[of] - least) * cells + known_cell[match] + turn.astype(np.int64)
+        votes = np.bincount(cell, (1 / np.sqrt(each))[of - low], _BLOCK * cells).reshape(_BLOCK, cells)
+        row = np.arange(_BLOCK)
+        for _ in range(_PEAKS):
+            best = votes.argmax(axis=1)
+            voted = votes[row, best] > 0
+            places.append(least + row[voted])
+            peaks.append(best[voted])
+            votes[row, best] = 0
+    return np.concatenate(places), np.concatenate(peaks)

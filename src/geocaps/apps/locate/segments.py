@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from geocaps.apps.align.hypotheses import SIGNS
-from geocaps.apps.locate.evidence import range_image
+from geocaps.apps.locate.evidence import Surface
 
 _VIEWS, _AWAY = 48, 4.0  # of the model, and how many diameters away their viewers stand
 _LEAST = 24  # points of a piece
@@ -21,17 +21,16 @@ _UNLIKE = 0.3  # difference of the logarithms of sizes from which a piece is no 
 
 
 def hypotheses(
-    model: Float64[np.ndarray, "m 3"],
-    normals: Float64[np.ndarray, "m 3"],
-    scan: Float64[np.ndarray, "n 3"],
-    spacing: float,
-    gap: float,
+    model: Float64[np.ndarray, "m 3"], seen: list[np.ndarray], scan: Float64[np.ndarray, "n 3"], gap: float
 ) -> tuple[Float32[np.ndarray, "h 3 3"], Float32[np.ndarray, "h 3"]]:
-    """Rotations and translations, in diameters of the model; pieces of the scan are ``gap`` apart from each other."""
+    """Rotations and translations, in diameters of the model; pieces of the scan are ``gap`` apart from each other.
+
+    ``seen`` are the numbers of the points of the model that are seen in each of several views.
+    """
     label = components(scan, gap)
     pieces = [scan[label == one] for one in np.flatnonzero(np.bincount(label) >= _LEAST)]
     rotation, shift = [np.empty((0, 3, 3))], [np.empty((0, 3))]
-    views = [_axes(model[seen]) for seen in _views(model, normals, spacing)]
+    views = [_axes(model[one]) for one in seen]
     for center, axes, size in map(_axes, pieces):
         for view_center, view_axes, view_size in views:
             if np.abs(np.log(size[1:] / view_size[1:])).max() < _UNLIKE:
@@ -48,16 +47,16 @@ def components(points: Float64[np.ndarray, "n 3"], gap: float) -> Int[np.ndarray
     return connected_components(graph, directed=False)[1]
 
 
-def _views(model: np.ndarray, normals: np.ndarray, spacing: float) -> list[np.ndarray]:
-    """Which points are seen from directions that are spread evenly over the sphere."""
+def views(
+    model: Float64[np.ndarray, "m 3"], normals: Float64[np.ndarray, "m 3"], spacing: float
+) -> tuple[Float64[np.ndarray, "v 3"], list[np.ndarray]]:
+    """Directions that are spread evenly over the sphere, and the numbers of the points that are seen from each."""
     height = 1 - (2 * np.arange(_VIEWS) + 1) / _VIEWS
     turn = np.pi * (3 - np.sqrt(5)) * np.arange(_VIEWS)
     wide = np.sqrt(1 - height**2)
-    seen = []
-    for direction in np.stack([wide * np.cos(turn), height, wide * np.sin(turn)], axis=1):
-        image = range_image(model, _AWAY * direction, spacing)
-        seen.append(image.behind(model) < spacing / 2 + image.slope(model, normals))
-    return seen
+    directions = np.stack([wide * np.cos(turn), height, wide * np.sin(turn)], axis=1)
+    seen = [Surface.of(model, normals, _AWAY * one, spacing, spacing / 2).unhidden for one in directions]
+    return directions, [np.flatnonzero(one) for one in seen]
 
 
 def _axes(points: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
