@@ -85,7 +85,7 @@ def row(number: int, percepts: np.ndarray) -> Row:
 
 
 def candidates(store: Store, query: np.ndarray) -> set[str]:
-    return {row.id for row, _ in store.most_alike(query, np.zeros(1, dtype=np.float32), K, Filter())}
+    return {row.id for row in store.most_alike(query, np.zeros(1, dtype=np.float32), K, Filter())[0][:]}
 
 
 def exhaustive(objects: list[np.ndarray], query: np.ndarray) -> set[str]:
