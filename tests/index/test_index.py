@@ -203,6 +203,27 @@ def test_candidates_that_are_less_alike_are_verified_where_none_is_surely_right(
     assert {one.candidate for one in found} <= {0, 1}
 
 
+def test_parts_that_are_not_the_most_alike_give_poses_too():
+    """Of 144 pairs of parts one tells the pose, and 99 are more alike: crops change what is seen from a part."""
+    random = np.random.default_rng(0)
+    percepts = random.normal(size=(2, 12, 8)).astype(np.float32)
+    percepts /= np.linalg.norm(percepts, axis=-1, keepdims=True)
+    wxyz, places = random.normal(size=(2, 12, 4)), random.normal(size=(2, 12, 3))
+    views = [Similarity.from_wxyz(*one, scale=np.ones(12)) for one in zip(wxyz, places, strict=True)]
+    mine, theirs = np.unravel_index(np.argsort(-(percepts[0] @ percepts[1].T), axis=None)[99], (12, 12))
+    T_object_query = Similarity.from_wxyz([0.5, 0.1, -0.7, 0.2], [0.1, 0.2, -0.1], 0.8)
+    views[1].rotation[theirs] = T_object_query.rotation @ views[0].rotation[mine]
+    views[1].translation[theirs] = T_object_query.apply(views[0].translation[mine])
+    query, row = (
+        replace(one, percepts=seen, viewpoints=where)
+        for one, seen, where in zip(random_rows(2), percepts, views, strict=True)
+    )
+    motions, of = verify._hypotheses(verify.Query(query, Similarity.identity(1)), [row], np.array([0.8]))
+    off = np.linalg.norm(motions.matrix() - T_object_query.matrix(), axis=(1, 2))
+    assert off.min() < 1e-6
+    assert (of == 0).all()
+
+
 def test_candidates_are_read_when_they_are_asked_for():
     read = []
 

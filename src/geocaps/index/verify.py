@@ -27,7 +27,8 @@ _PAIRS = 128  # most alike pairs of parts, of each candidate, that give hypothes
 _HALF_TURNS = np.stack([np.diag(signs) for signs in SIGNS[1:]])
 _PROBED, _PROBES = 512, 192  # farthest points of the query that stand for it, and how many they are chosen among
 _FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there are many hypotheses
-_KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
+# Poses of each candidate that are refined, of the most alike ones, and the best among which they are chosen.
+_KEPT, _KEPT_ALIKE, _LOOKED_AT = 3, 8, 60
 _APART = np.radians(12), 0.12  # poses that differ by less than this angle and shift are one
 _LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on many points, and on all of them
 _WORSE = 1.7  # times the least cost: candidates that fit worse than this are not refined on many points
@@ -35,12 +36,13 @@ _ALIKE = 3  # the candidates whose parts are most alike go on in any case
 _FINE_POINTS = 512
 _COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
 _FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
-# What evidence counts as it is, beside how it compares with the object's own: that alone favours sparse objects.
+# What evidence counts as it is, beside how it compares with the object's own: by that alone rough objects would win, by
+# evidence as it is smooth ones.
 _PLAIN = 3.0
 _UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
 # The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
 _TIE, _TIE_WIDTH, _FLOOR = 1.0, 0.08, 0.03
-_SOON, _SURE = 25, 0.8  # candidates that are verified first, and the confidence at which no others are
+_SOON, _SURE = 25, 0.7  # candidates that are verified first, and the confidence at which no others are
 _SMALLEST, _LARGEST = 0.3, 1.6  # radius of a scan about its own centre, in radii of the object
 _REMEMBERED = 2048  # objects, of about 150 kB each
 
@@ -127,7 +129,9 @@ def _search(
     columns = points[farthest(points, min(len(points), _PROBES))].T.astype(np.float32)
     few, some, more = (np.ascontiguousarray(columns[:, :count]) for count in (_FIRST, _SECOND, _THIRD))
     motions, of = _hypotheses(query, rows, scale)
-    kept = _best(motions, of, targets.costs(of, motions, few, 0.25, 0.5), _KEPT)
+    cost, alike = targets.costs(of, motions, few, 0.25, 0.5), np.flatnonzero(of < _ALIKE)
+    more_of_these = alike[_best(motions[alike], of[alike], cost[alike], _KEPT_ALIKE)]
+    kept = np.union1d(_best(motions, of, cost, _KEPT), more_of_these)
     motions, of = targets.refined(of[kept], motions[kept], some, _COARSE_REACHES), of[kept]
     cost = targets.costs(of, motions, more, 0.15, 0.9)
     first = _going_on(_best(motions, of, cost, 1), of, _LIKELY)
