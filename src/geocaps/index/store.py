@@ -25,7 +25,9 @@ _OLDER = ("1", "2")
 FORMAT = "3"
 APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers; fewer are kept in memory, about 17 kB each
 _WIDER = 2  # times k are compared by the single feature too
-_PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
+# Of that index: cells looked into for each percept, the same with a filter (it leaves less in each), and objects
+# compared exactly.
+_PROBES, _PROBES_FILTERED, _REFINED = 2, 16, 600
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
@@ -184,8 +186,9 @@ class Store:
         """By the vector index."""
         count = min(_WIDER * k, self._most())
         query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
-        query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // count))
         condition = where.sql()
+        query = query.nprobes(_PROBES if condition is None else _PROBES_FILTERED)
+        query = query.refine_factor(max(1, _REFINED // count))
         if condition is not None:
             query = query.where(condition, prefilter=True)
         found = query.limit(count).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
