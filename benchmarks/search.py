@@ -8,7 +8,9 @@ choice), all turned at random, under the protocols of ``geocaps eval``. First so
 and their queries should be refused; then these are added. A refusal is ``not result.found``: the confidence is below
 0.5. ``--fit`` prints the ``_TIE`` of ``geocaps/index/verify.py`` at which 5 % of the right answers are refused, on
 queries of objects that are neither among those measured nor left out. ``wrongly`` is the share of right first hits that
-were refused. Times are of the processor, the median over queries.
+were refused. ``twins`` is the share of the objects left out for which another one is named that is the same shape: laid
+on each other they are no farther apart than two samplings of one, to a quarter. Times are of the processor, the median
+over queries.
 
 Baselines on the first ``--baselines`` queries: the mean FPFH, Chamfer in principal frames, and Open3D's FPFH + RANSAC
 against the 20 best of the mean FPFH, by fitness (slow, so on the first ``--ransac`` only). Features of geocaps 0.1.0
@@ -24,6 +26,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 import geocaps
@@ -34,6 +37,7 @@ from geocaps.index.hits import FOUND
 
 PROTOCOLS = ("resampled", "partial", "partial50", "scan")
 SHORTLIST = 20
+TWIN = 1.25
 Figures = dict[str, float]
 
 
@@ -66,13 +70,14 @@ def main() -> None:
         if args.fit:
             fit(index, queries, {name: [pairs.pair(one, name) for one in queries] for name in args.protocols})
             return
-        refused = {protocol: refusals(index, pairs, left_out[: args.queries], protocol) for protocol in args.protocols}
+        unknown = left_out[: args.queries]
+        refused = {protocol: refusals(index, pairs, unknown, protocol, gallery) for protocol in args.protocols}
         index.add([gallery[one] for one in left_out], names=[str(one) for one in left_out])
         for protocol in args.protocols:
             found = [pairs.pair(one, protocol) for one in queries]
             figures, sure = ours(index, queries, found)
             wrongly = float(np.mean(np.array(sure) < FOUND))
-            table[protocol]["geocaps"] = figures | {"refused": refused[protocol], "wrongly": wrongly}
+            table[protocol]["geocaps"] = figures | refused[protocol] | {"wrongly": wrongly}
             show(protocol, f"geocaps ({len(queries)} queries)", table[protocol]["geocaps"])
             if args.baselines:
                 some = slice(args.baselines)
@@ -83,9 +88,26 @@ def main() -> None:
         args.json.write_text(json.dumps({"objects": count, "queries": len(queries), "figures": table}, indent=1) + "\n")
 
 
-def refusals(index: Index, pairs: Pairs, objects: list[int], protocol: str) -> float:
-    """The share of queries of objects that are not in the index that is refused."""
-    return float(np.mean([not index.search(pairs.pair(one, protocol).second).found for one in objects]))
+def refusals(index: Index, pairs: Pairs, objects: list[int], protocol: str, gallery: list[np.ndarray]) -> Figures:
+    """The share of queries of objects that are not in the index that is refused, and that finds a twin instead."""
+    refused, twins = [], []
+    for one in objects:
+        result = index.search(pairs.pair(one, protocol).second)
+        refused.append(not result.found)
+        twins.append(result.found and is_twin(pairs.pair(one, "resampled"), gallery[int(result[0].name)]))
+    return {"refused": float(np.mean(refused)), "twins": float(np.mean(twins))}
+
+
+def is_twin(pair: Pair, other: np.ndarray) -> bool:
+    """Whether another object is as near to the first cloud as another sampling of the same object is, to a quarter."""
+    first = pair.first.double().numpy()
+    again = pair.turn.inverse().apply(pair.second.double()).numpy()
+    return gap(first, geocaps.align(other, first).apply(other)) <= TWIN * gap(first, again)
+
+
+def gap(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean distance to the nearest point, of the cloud that is farther from the other."""
+    return float(max(cKDTree(b).query(a)[0].mean(), cKDTree(a).query(b)[0].mean()))
 
 
 def ours(index: Index, queries: list[int], pairs: list[Pair]) -> tuple[Figures, list[float]]:
@@ -159,7 +181,7 @@ def summary(places: list[int], errors: list[float], seconds: list[float]) -> Fig
 
 
 def show(protocol: str, name: str, figures: Figures) -> None:
-    more = "".join(f"  {key} {100 * figures[key]:5.1f} %" for key in ("refused", "wrongly") if key in figures)
+    more = "".join(f"  {key} {100 * figures[key]:5.1f} %" for key in ("refused", "twins", "wrongly") if key in figures)
     print(
         f"{protocol:<10} {name:<28} top-1 {100 * figures['top1']:5.1f} %  top-10 {100 * figures['top10']:5.1f} %  "
         f"error {figures['median_error']:.4f}  {figures['milliseconds']:7.1f} ms{more}",

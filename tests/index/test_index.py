@@ -20,7 +20,7 @@ from geocaps.errors import InvalidInputError, MissingExtraError, SearchIndexErro
 from geocaps.geometry.se3 import Pose
 from geocaps.geometry.similarity import Similarity
 from geocaps.index import Index, store, verify
-from geocaps.index.rows import Row, row_of, similarities
+from geocaps.index.rows import Row, Rows, row_of, similarities
 from geocaps.index.store import Filter, Store
 from geocaps.io import save_points
 from tests.index.index_process import BATCH, small_model
@@ -193,14 +193,54 @@ def test_candidates_that_are_less_alike_are_verified_where_none_is_surely_right(
     monkeypatch.setattr(verify, "_SOON", 2)
     encoding = model.encode(turned(shape("chair", 2)))
     query = verify.Query(row_of(model, encoding, "", "query"), similarities(encoding.parse.candidates[0]))
-    likely = Store(filled).most_alike(query.row.percepts, query.row.feature, 12, Filter())
-    rows = [row for row, _ in likely][::-1]
-    found = verify.Verifier().verify(query, rows)
+    likely = Store(filled).most_alike(query.row.percepts, query.row.feature, 12, Filter())[0]
+    rows = likely[::-1]
+    found = verify.Verifier().verify(query, Rows(12, lambda places: [rows[one] for one in places]), 12)
     assert rows[found[0].candidate].name == "chair/2.npy"
     assert found[0].confidence > 0.9
     # The other way round the first is surely right, and nothing beyond the second is looked at.
-    found = verify.Verifier().verify(query, rows[::-1])
+    found = verify.Verifier().verify(query, likely, 12)
     assert {one.candidate for one in found} <= {0, 1}
+
+
+def test_parts_that_are_not_the_most_alike_give_poses_too():
+    """Of 144 pairs of parts one tells the pose, and 99 are more alike: crops change what is seen from a part."""
+    random = np.random.default_rng(0)
+    percepts = random.normal(size=(2, 12, 8)).astype(np.float32)
+    percepts /= np.linalg.norm(percepts, axis=-1, keepdims=True)
+    wxyz, places = random.normal(size=(2, 12, 4)), random.normal(size=(2, 12, 3))
+    views = [Similarity.from_wxyz(*one, scale=np.ones(12)) for one in zip(wxyz, places, strict=True)]
+    mine, theirs = np.unravel_index(np.argsort(-(percepts[0] @ percepts[1].T), axis=None)[99], (12, 12))
+    T_object_query = Similarity.from_wxyz([0.5, 0.1, -0.7, 0.2], [0.1, 0.2, -0.1], 0.8)
+    views[1].rotation[theirs] = T_object_query.rotation @ views[0].rotation[mine]
+    views[1].translation[theirs] = T_object_query.apply(views[0].translation[mine])
+    query, row = (
+        replace(one, percepts=seen, viewpoints=where)
+        for one, seen, where in zip(random_rows(2), percepts, views, strict=True)
+    )
+    motions, of = verify._hypotheses(verify.Query(query, Similarity.identity(1)), [row], np.array([0.8]))
+    off = np.linalg.norm(motions.matrix() - T_object_query.matrix(), axis=(1, 2))
+    assert off.min() < 1e-6
+    assert (of == 0).all()
+
+
+def test_candidates_are_read_when_they_are_asked_for():
+    read = []
+
+    def decode(places):
+        read.extend(places)
+        return [everything[one] for one in places]
+
+    everything = random_rows(5)
+    rows = Rows(5, decode)
+    assert len(rows) == 5
+    assert rows[-1] is everything[4]
+    assert rows[3:] == everything[3:]
+    assert read == [4, 3]
+    assert rows[:] == everything
+    assert read == [4, 3, 0, 1, 2]
+    with pytest.raises(IndexError):
+        rows[5]
 
 
 def test_without_verification_hits_are_in_order_of_their_looks(filled, model):
@@ -515,7 +555,8 @@ def random_rows(count: int, offset: int = 0, numbers: int = 8) -> list[Row]:
 
 
 def most_alike(table: Store, row: Row, k: int, where: Filter | None = None) -> list[tuple[Row, float]]:
-    return table.most_alike(row.percepts, row.feature, k, where or Filter())
+    rows, similarity = table.most_alike(row.percepts, row.feature, k, where or Filter())
+    return list(zip(rows[:], similarity, strict=True))
 
 
 def test_a_row_comes_back_as_it_was_written(tmp_path):
@@ -540,9 +581,9 @@ def test_similarity_is_late_interaction(tmp_path):
     table.write(rows)
     query = random_rows(1, 500)[0].percepts[:3]
     expected = late_interaction(torch.tensor(query)[None], torch.tensor(np.stack([row.percepts for row in rows])))[0]
-    found = table.most_alike(query, rows[0].feature, 30, Filter())
+    found, similarities = table.most_alike(query, rows[0].feature, 30, Filter())
     assert len(found) == 30
-    for row, similarity in found:
+    for row, similarity in zip(found[:], similarities, strict=True):
         assert similarity == pytest.approx(float(expected[int(row.id)]), abs=1e-5)
 
 

@@ -165,13 +165,14 @@ class Index:
         checked = as_cloud(cloud, model.config.parts.parts, "the query", drop_invalid=drop_invalid)
         encoding = model.encode(checked)
         query = row_of(model, encoding, "", checked.name)
-        likely = self._store.most_alike(query.percepts, query.feature, max(k, verify), Filter(class_name, path))
+        where = Filter(class_name, path)
+        rows, alike = self._store.most_alike(query.percepts, query.feature, max(k, verify), where)
         seen = Query(query, similarities(encoding.parse.candidates[0]))
-        verified = self._verifier.verify(seen, [row for row, _ in likely[:verify]])
-        first = [_hit(query, *likely[one.candidate], one) for one in verified]
-        rest = sorted(set(range(len(likely))) - {one.candidate for one in verified})
-        hits = first + [_hit(query, *likely[index]) for index in rest[: max(0, k - len(first))]]
-        return SearchResult(checked.name, tuple(hits[:k]), query.user_points, checked.dropped)
+        verified = self._verifier.verify(seen, rows, verify)[:k]
+        first = [_hit(query, rows[one.candidate], float(alike[one.candidate]), one) for one in verified]
+        rest = sorted(set(range(len(rows))) - {one.candidate for one in verified})[: k - len(first)]
+        hits = (*first, *(_hit(query, rows[index], float(alike[index])) for index in rest))
+        return SearchResult(checked.name, hits, query.user_points, checked.dropped)
 
     def remove(
         self, *, class_name: str | None = None, path: str | None = None, ids: Sequence[str] | None = None

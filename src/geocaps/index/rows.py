@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64
@@ -49,6 +50,30 @@ class Row:
     def user_points(self) -> Float64[np.ndarray, "n 3"]:
         """The kept points in the object's own coordinates."""
         return self.normalization.apply(self.points)
+
+
+class Rows:
+    """Rows of a table, each decoded when it is first asked for: a search looks at few of its candidates."""
+
+    def __init__(self, count: int, decode: Callable[[Sequence[int]], list[Row]]) -> None:
+        self._count, self._decode = count, decode
+        self._known: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        asked = range(self._count)[index]
+        if not isinstance(asked, range):
+            return self[asked : asked + 1][0]
+        new = [one for one in asked if one not in self._known]
+        if new:
+            self._known.update(zip(new, self._decode(new), strict=True))
+        return [self._known[one] for one in asked]
 
 
 def row_of(

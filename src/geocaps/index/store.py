@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from geocaps.errors import GeocapsError, SearchIndexError
-from geocaps.index.rows import Row, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
+from geocaps.index.rows import Row, Rows, arrays_of, extra, from_arrow, schema_of, sizes_of, to_arrow
 from geocaps.model.losses import FEATURE_SHARE
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ _OLDER = ("1", "2")
 FORMAT = "3"
 APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers; fewer are kept in memory, about 17 kB each
 _WIDER = 2  # times k are compared by the single feature too
-_PROBES, _REFINED = 16, 1000  # of that index: cells looked into for each percept, and objects compared exactly
+# Of that index: cells looked into for each percept, the same with a filter (it leaves less in each), and objects
+# compared exactly.
+_PROBES, _PROBES_FILTERED, _REFINED = 2, 16, 600
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
@@ -57,6 +59,7 @@ class _Memory:
     version: int
     table: pa.Table
     ids: np.ndarray
+    features: Float32[np.ndarray, "n d"]
     percepts: Float32[np.ndarray, "m e"]
     first: Int[np.ndarray, "n"]  # of each object's percepts
 
@@ -65,10 +68,19 @@ class _Memory:
         table = table.combine_chunks()
         each = [one.reshape(-1, size) for one in arrays_of(table["percepts"])]
         first = np.cumsum([0, *(len(one) for one in each[:-1])])
-        return cls(version, table, np.array(table["id"].to_pylist()), np.concatenate(each), first)
+        ids, features = np.array(table["id"].to_pylist()), np.stack(arrays_of(table["feature"]))
+        return cls(version, table, ids, features, np.concatenate(each), first)
 
     def similarity(self, percepts: Float32[np.ndarray, "j e"]) -> Float[np.ndarray, "n"]:
         return np.maximum.reduceat(self.percepts @ percepts.T, self.first, axis=0).mean(axis=1)
+
+
+class _Compared(NamedTuple):
+    """Objects that were compared with a query."""
+
+    table: pa.Table
+    features: Float[np.ndarray, "n d"]
+    similarity: Float[np.ndarray, "n"]  # of their parts; minus infinity where the filter leaves one out
 
 
 class Store:
@@ -151,51 +163,53 @@ class Store:
 
     def most_alike(
         self, percepts: Float32[np.ndarray, "j e"], feature: Float32[np.ndarray, "d"], k: int, where: Filter
-    ) -> list[tuple[Row, float]]:
+    ) -> tuple[Rows, Float[np.ndarray, "k"]]:
         """The k objects that look most alike (all, if there are fewer), with the similarity of their parts.
 
-        By late interaction: for each percept of the query the cosine of the best one of the object, averaged. Of twice
-        as many those are kept that are most alike by their parts and, a little, by the single feature.
+        By late interaction: for each percept of the query the cosine of the best one of the object, averaged. Those
+        come first that are most alike by their parts and, a little, by the single feature; where a vector index
+        answers, of twice as many.
         """
         with self._told("searched"):
-            wide = min(_WIDER * k, self._most())
-            found, similarity = (self._looked_up if self.is_approximate else self._compared)(percepts, wide, where)
+            found = self._looked_up(percepts, k, where) if self.is_approximate else self._compared(percepts, where)
             # Features have a root mean square of 1.
-            features = np.array(arrays_of(found["feature"])).reshape(-1, len(feature))
-            best = np.argsort(-similarity - FEATURE_SHARE / len(feature) * (features @ feature), kind="stable")[:k]
-            rows = from_arrow(found.take(best))
-        return list(zip(rows, similarity[best].tolist(), strict=True))
+            both = found.similarity + FEATURE_SHARE / len(feature) * (found.features @ feature)
+            best = np.argsort(-both, kind="stable")[: min(k, int(np.isfinite(found.similarity).sum()))]
 
-    def _looked_up(
-        self, percepts: Float32[np.ndarray, "j e"], count: int, where: Filter
-    ) -> tuple[pa.Table, Float[np.ndarray, "k"]]:
+        def decoded(places: Sequence[int]) -> list[Row]:
+            with self._told("searched"):
+                return from_arrow(found.table.take(best[places]))
+
+        return Rows(len(best), decoded), found.similarity[best]
+
+    def _looked_up(self, percepts: Float32[np.ndarray, "j e"], k: int, where: Filter) -> _Compared:
         """By the vector index."""
+        count = min(_WIDER * k, self._most())
         query = self.table.search(percepts, vector_column_name="percepts").distance_type("cosine")
-        query = query.nprobes(_PROBES).refine_factor(max(1, _REFINED // count))
         condition = where.sql()
+        query = query.nprobes(_PROBES if condition is None else _PROBES_FILTERED)
+        query = query.refine_factor(max(1, _REFINED // count))
         if condition is not None:
             query = query.where(condition, prefilter=True)
         found = query.limit(count).select([*self.table.schema.names, "_distance"]).to_arrow().combine_chunks()
         # LanceDB adds up 1 - cosine over the percepts of the query.
-        return found, 1 - found["_distance"].to_numpy() / len(percepts)
+        similarity = 1 - found["_distance"].to_numpy() / len(percepts)
+        return _Compared(found, np.array(arrays_of(found["feature"])).reshape(-1, self.dimension), similarity)
 
-    def _compared(
-        self, percepts: Float32[np.ndarray, "j e"], count: int, where: Filter
-    ) -> tuple[pa.Table, Float[np.ndarray, "k"]]:
+    def _compared(self, percepts: Float32[np.ndarray, "j e"], where: Filter) -> _Compared:
         """With every percept, in memory; what other processes have written since is read first."""
         version = self.table.version
         if self._memory is None or self._memory.version != version:
             everything = self.table.to_arrow()
             if not everything.num_rows:
-                return everything, np.empty(0)
+                return _Compared(everything, np.empty((0, self.dimension)), np.empty(0))
             self._memory = _Memory.of(version, everything, percepts.shape[1])
-        similarity = self._memory.similarity(percepts)
+        memory, similarity = self._memory, self._memory.similarity(percepts)
         condition = where.sql()
         if condition is not None:
             matching = self.table.search().where(condition).select(["id"]).limit(self._most()).to_arrow()
-            similarity[~np.isin(self._memory.ids, matching["id"].to_pylist())] = -np.inf
-        best = np.argsort(-similarity, kind="stable")[: min(count, int(np.isfinite(similarity).sum()))]
-        return self._memory.table.take(best), similarity[best]
+            similarity[~np.isin(memory.ids, matching["id"].to_pylist())] = -np.inf
+        return _Compared(memory.table, memory.features, similarity)
 
     @property
     def is_approximate(self) -> bool:

@@ -20,14 +20,15 @@ from geocaps.apps.align.prepare import farthest
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.similarity import Similarity, concatenate, stack
 from geocaps.index.hits import FOUND
-from geocaps.index.rows import Row
-from geocaps.index.targets import REACH, Target, Targets, evidence, surface_normals
+from geocaps.index.rows import Row, Rows
+from geocaps.index.targets import REACH, Target, Targets, evidence
 
-_PAIRS = 32  # most alike pairs of parts, of each candidate, that give hypotheses
+_PAIRS = 128  # most alike pairs of parts, of each candidate, that give hypotheses
 _HALF_TURNS = np.stack([np.diag(signs) for signs in SIGNS[1:]])
 _PROBED, _PROBES = 512, 192  # farthest points of the query that stand for it, and how many they are chosen among
 _FIRST, _SECOND, _THIRD = 32, 64, 96  # of these, how many are used while there are many hypotheses
-_KEPT, _LOOKED_AT = 3, 30  # poses of each candidate that are refined, and the best among which they are chosen
+# Poses of each candidate that are refined, of the most alike ones, and the best among which they are chosen.
+_KEPT, _KEPT_ALIKE, _LOOKED_AT = 3, 8, 60
 _APART = np.radians(12), 0.12  # poses that differ by less than this angle and shift are one
 _LIKELY, _FINE, _LAST = 24, 10, 4  # candidates that go on, that are refined on many points, and on all of them
 _WORSE = 1.7  # times the least cost: candidates that fit worse than this are not refined on many points
@@ -35,10 +36,13 @@ _ALIKE = 3  # the candidates whose parts are most alike go on in any case
 _FINE_POINTS = 512
 _COARSE_REACHES, _MIDDLE_REACHES = (0.3, 0.25, 0.2, 0.15), (0.15, 0.12, 0.1)
 _FINE_REACHES, _LAST_REACHES = (0.1, 0.08, 0.08), (0.08, 0.06)
+# What evidence counts as it is, beside how it compares with the object's own: by that alone rough objects would win, by
+# evidence as it is smooth ones.
+_PLAIN = 3.0
 _UNSEEN = 0.1  # what the object's own unexplained points count: little, and they settle ties
 # The evidence, over what the object's own points have against each other, at which right and wrong are as probable.
-_TIE, _TIE_WIDTH, _FLOOR = 1.07, 0.08, 0.03
-_SOON, _SURE = 25, 0.9  # candidates that are verified first, and the confidence at which no others are
+_TIE, _TIE_WIDTH, _FLOOR = 1.0, 0.08, 0.03
+_SOON, _SURE = 25, 0.7  # candidates that are verified first, and the confidence at which no others are
 _SMALLEST, _LARGEST = 0.3, 1.6  # radius of a scan about its own centre, in radii of the object
 _REMEMBERED = 2048  # objects, of about 150 kB each
 
@@ -69,33 +73,32 @@ class Verifier:
     def __init__(self) -> None:
         self._known: dict[str, Target] = {}
 
-    def verify(self, query: Query, candidates: Sequence[Row]) -> list[Verified]:
-        """The candidates that were refined on many points, best first.
+    def verify(self, query: Query, candidates: Rows, most: int) -> list[Verified]:
+        """Of the first ``most`` candidates those that were refined on many points, best first.
 
         First as a scan, in the same units as the objects: the candidates that are most alike, and the others if none
         of those is surely right. If that explains nothing, as a whole cloud in units of its own: then both must lie on
         each other, and what is most alike is enough.
         """
         found: list[Verified] = []
-        for some in (range(len(candidates))[:_SOON], range(len(candidates))[_SOON:]):
-            found = sorted(found + self._scanned(query, candidates, some), key=lambda one: one.score)
+        soon = min(_SOON, most)
+        for start, end in ((0, soon), (soon, most)):
+            found = sorted(found + self._scanned(query, candidates[start:end], start), key=lambda one: one.score)
             if found and found[0].confidence >= _SURE:
                 return found
         if not found or found[0].confidence < FOUND:
-            soon = candidates[:_SOON]
-            whole = self._verified(query, soon, np.ones(len(soon)), whole=True)
+            likely = candidates[:soon]
+            whole = self._verified(query, likely, np.ones(len(likely)), whole=True)
             if not found or (whole and whole[0].confidence >= FOUND):
                 return whole
         return found
 
-    def _scanned(self, query: Query, candidates: Sequence[Row], some: range) -> list[Verified]:
-        size = float(query.row.normalization.scale)
-        scale = {index: size / float(candidates[index].normalization.scale) for index in some}
-        fit = [index for index in some if _SMALLEST < scale[index] < _LARGEST]
-        found = self._verified(
-            query, [candidates[index] for index in fit], np.array([scale[index] for index in fit]), whole=False
-        )
-        return [replace(one, candidate=fit[one.candidate]) for one in found]
+    def _scanned(self, query: Query, rows: Sequence[Row], first: int) -> list[Verified]:
+        """In the same units; ``first`` is the number of the first row among all candidates."""
+        scale = np.array([float(query.row.normalization.scale / row.normalization.scale) for row in rows])
+        fit = np.flatnonzero((scale > _SMALLEST) & (scale < _LARGEST)).tolist()
+        found = self._verified(query, [rows[index] for index in fit], scale[fit], whole=False)
+        return [replace(one, candidate=first + fit[one.candidate]) for one in found]
 
     def _verified(
         self, query: Query, candidates: Sequence[Row], scale: Float64[np.ndarray, "c"], whole: bool
@@ -104,7 +107,7 @@ class Verifier:
             return []
         objects = [self._object(row) for row in candidates]
         motions, of = _search(query, candidates, Targets.of(objects), scale)
-        return _polished(query.row.points, objects, motions, of, whole)
+        return _polished(query.row, objects, motions, of, whole)
 
     def _object(self, row: Row) -> Target:
         known = self._known.get(row.id)
@@ -126,7 +129,9 @@ def _search(
     columns = points[farthest(points, min(len(points), _PROBES))].T.astype(np.float32)
     few, some, more = (np.ascontiguousarray(columns[:, :count]) for count in (_FIRST, _SECOND, _THIRD))
     motions, of = _hypotheses(query, rows, scale)
-    kept = _best(motions, of, targets.costs(of, motions, few, 0.25, 0.5), _KEPT)
+    cost, alike = targets.costs(of, motions, few, 0.25, 0.5), np.flatnonzero(of < _ALIKE)
+    more_of_these = alike[_best(motions[alike], of[alike], cost[alike], _KEPT_ALIKE)]
+    kept = np.union1d(_best(motions, of, cost, _KEPT), more_of_these)
     motions, of = targets.refined(of[kept], motions[kept], some, _COARSE_REACHES), of[kept]
     cost = targets.costs(of, motions, more, 0.15, 0.9)
     first = _going_on(_best(motions, of, cost, 1), of, _LIKELY)
@@ -228,14 +233,14 @@ def _going_on(best: Int[np.ndarray, "c"], of: Int[np.ndarray, "h"], most: int) -
 
 
 def _polished(
-    points: Float[np.ndarray, "n 3"],
+    scan: Row,
     objects: Sequence[Target],
     motions: Similarity,
     of: Int[np.ndarray, "h"],
     whole: bool,
 ) -> list[Verified]:
     """Every pose refined on many points, the best of them on all; one for each candidate, best first."""
-    query = Target(points, surface_normals(points))
+    points, query = scan.points, Target(scan.points, scan.normals)
 
     def judged(motions: Similarity, of: Sequence[int], points: np.ndarray, reaches: Sequence[float]) -> list[Verified]:
         equal = np.ones(len(points))
@@ -270,13 +275,13 @@ def _judged(
     forward, backward = evidence(point, plane), evidence(back, back_plane)
     near = back < REACH**2
     usual = float(target.own_evidence[near].mean()) if near.any() else 0.0
-    score = float(forward.mean()) + (1.0 if whole else _UNSEEN) * float(backward.mean())
-    misfit = (score / 2 if whole else float(forward.mean())) / (_FLOOR + usual)
+    unexplained = float(forward.mean()) + (1.0 if whole else _UNSEEN) * float(backward.mean())
+    misfit = (unexplained / 2 if whole else float(forward.mean())) / (_FLOOR + usual)
     kept = np.sort(plane)[: max(1, int(np.ceil(0.9 * len(plane))))]
     return Verified(
         candidate=number,
         T_object_query=motion,
-        score=score,
+        score=misfit + _PLAIN * unexplained,
         confidence=float(1 / (1 + np.exp(np.clip((misfit - _TIE) / _TIE_WIDTH, -50, 50)))),
         overlap=(float((forward < 0.5).mean()), float(near.mean())),
         distance=float(np.sqrt(kept.mean())),
