@@ -37,7 +37,7 @@ def test_demo_measures_and_writes(weights, tmp_path, capsys):
     assert all(re.findall(r"<td>([^<]*)</td>", row)[-3:] == ["–", "–", "–"] for row in others)
     parsed, posed, aligned, found, wrote = result["story"]
     assert parsed.startswith("parsed 23 objects into 32 parts")
-    assert f" {round(15 * methods['capsules, each cloud alone']['within_15'])} of 15 turned" in posed
+    assert f" {round(15 * methods['capsules, each cloud alone']['within_15'])} of 15 rotated copies" in posed
     assert f" {round(15 * methods['geocaps align, both clouds']['within_15'])} of 15 pairs" in aligned
     assert f" {round(23 * methods['capsules, each cloud alone']['top1_crop'])} of 23 objects" in found
     assert wrote == f"wrote {out / 'demo.png'} and {out / 'demo.html'}"

@@ -125,7 +125,7 @@ def test_failures_are_one_sentence(capsys, folder, index, tmp_path):
         (1, ("info", folder), "holds no index"),
         (1, ("add", index, tmp_path / "nothing"), "does not exist"),
         (2, ("search", index, query, "--k", 0), "--k must be at least 1"),
-        (2, ("remove", index), "say what to remove"),
+        (2, ("remove", index), "nothing to remove: give --class"),
     ):
         found, out, err = call(capsys, *args)
         assert (found, out) == (code, "")

@@ -142,7 +142,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     again = table1(dataset, tmp_path / "runs", **options)
     assert sum("finished before" in sentence for sentence in said) == 5
     assert sum("evaluated before" in sentence for sentence in said) == 5
-    assert not any("training" in sentence or "measuring" in sentence for sentence in said)
+    assert not any("training" in sentence or "evaluating" in sentence for sentence in said)
     assert {letter: _still(row) for letter, row in again.items()} == {
         letter: _still(row) for letter, row in rows.items()
     }
@@ -150,7 +150,7 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
     assert list(some) == ["B", "D"]
     said.clear()
     fewer = table1(load(data).subset(range(3)), tmp_path / "runs", **options | {"settings": ["B"]})
-    assert any("measuring" in sentence for sentence in said)
+    assert any("evaluating" in sentence for sentence in said)
     assert fewer["B"].figures["parts"]["objects"] == 3
     with pytest.raises(ConfigError, match="was started with seed = 0, not 5"):
         table1(dataset, tmp_path / "runs", **options | {"seed": 5})
