@@ -8,11 +8,12 @@ from scipy.spatial.transform import Rotation
 import geocaps
 from geocaps.data import load
 
-PROMISED = 1e-3
+PROMISED = 1e-5
 """In radii of the object, in entries of rotation matrices, and in entries of features of root mean square 1. Measured:
-5e-5 for poses, 3e-4 for features, 1.1e-3 for one part of 1,888."""
-PROMISED_OF_A_PART = 2e-2
-"""Routing is nearly hard: the rounding of float32 is amplified by 1/σ² ≈ 160,000 where a point lies between parts."""
+3e-7 for poses of objects, 7e-7 for poses of parts and for features."""
+AT_MOST = 1e-3
+"""In its own frame a rotated cloud has the same float32 coordinates. A coordinate on the border between two of them may
+become the other one, and routing amplifies that: on another processor this may happen to one of these objects."""
 TRANSLATION = np.array([3.0, -1.0, 0.5])
 
 
@@ -55,8 +56,7 @@ def test_capsules_move_with_the_cloud(model, name, count):
         size = np.ptp(before.cloud.points, axis=0).max() / 2
         poses.append(float(differences(before.pose, after.pose, turn, size)))
         features.append(np.abs(before.feature - after.feature).max())
-        parts.append(differences(before.parts.pose, after.parts.pose, turn, size))
-    assert max(poses) < PROMISED
-    assert max(features) < PROMISED
-    assert np.max(parts) < PROMISED_OF_A_PART
-    assert np.mean(np.array(parts) < PROMISED) > 0.995
+        parts.append(differences(before.parts.pose, after.parts.pose, turn, size).max())
+    worst = np.max([poses, features, parts], axis=0)
+    assert worst.max() < AT_MOST
+    assert np.sort(worst)[-2] < PROMISED, "all but one at most"

@@ -79,10 +79,7 @@ def test_two_samplings_of_an_object_are_found_again_and_seen_alike(model, name):
 @pytest.mark.parametrize("count", [300, 1024])
 @pytest.mark.parametrize("name", ["shapes", "furniture"])
 def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
-    """Poses move with the points, to 1e-3; features stay, to 1e-2, and confidence, to 5e-3; their order changes no bit.
-
-    Where two parts nearly tie for a point, rounding moves its share: a few of the part poses differ by up to 0.008.
-    """
+    """Poses move with the points, features and confidence stay, nearly all of them to 1e-5; order changes no bit."""
     dataset = geocaps.datasets.load(name, per_class=1) if name == "shapes" else geocaps.datasets.load(name)
     dataset = dataset if name == "shapes" else dataset.subset(range(0, len(dataset), 6))
     draws = torch.Generator().manual_seed(0)
@@ -94,14 +91,18 @@ def test_moved_and_shuffled_objects_are_seen_the_same(model, name, count):
     moved = model.encode_many([motion[i].apply(cloud) for i, cloud in enumerate(clouds)])
     shuffled = model.encode_many([cloud[order] for cloud in clouds])
 
-    np.testing.assert_allclose(moved.pose.matrix(), (motion @ seen.pose).matrix(), atol=1e-3, rtol=0)
-    np.testing.assert_allclose(moved.feature, seen.feature, atol=1e-2, rtol=0)  # measured: 6.2e-3 of one object
-    np.testing.assert_allclose(moved.confidence, seen.confidence, atol=5e-3, rtol=0)
-    pairs = list(zip(seen, moved, strict=True))
-    parts = [(motion[i] @ a.parts.pose).matrix() - b.parts.pose.matrix() for i, (a, b) in enumerate(pairs)]
-    off = np.abs(np.stack(parts)).max(axis=(-2, -1))
-    assert off.max() < 0.02
-    assert (off < 1e-3).mean() > 0.99
+    off = [
+        [
+            np.abs(b.pose.matrix() - (turn @ a.pose).matrix()).max(),
+            np.abs(b.parts.pose.matrix() - (turn @ a.parts.pose).matrix()).max(),
+            np.abs(b.feature - a.feature).max(),
+            abs(b.confidence - a.confidence),
+        ]
+        for turn, a, b in zip([motion[i] for i in range(len(clouds))], seen, moved, strict=True)
+    ]
+    worst = np.sort(np.max(off, axis=1))
+    assert worst[-1] < 1e-3
+    assert worst[-2] < 1e-5, "all but one at most"  # measured: 4.2e-7
 
     np.testing.assert_array_equal(shuffled.feature, seen.feature)
     np.testing.assert_array_equal(shuffled.pose.matrix(), seen.pose.matrix())

@@ -156,10 +156,15 @@ class OwnFrame:
         self.columns = columns = np.array(points.T, dtype=np.float64, order="C")
         low = columns.min(axis=1)
         step = max(float((columns.max(axis=1) - low).max()), _TINY) / _STEPS
-        total = np.zeros(3)
+        # Sums of whole steps, and of what is left in whole steps of a step: the same bits in any order of the points,
+        # and as exact as float64, so that the centroid of a rotated cloud is the rotated centroid.
+        whole, rest = np.zeros(3), np.zeros(3)
         for block in _blocks(columns):
-            total += np.rint((columns[:, block] - low[:, None]) / step).sum(axis=1)
-        self.centroid = low + step * (total / columns.shape[1])
+            steps = (columns[:, block] - low[:, None]) / step
+            below = np.floor(steps)
+            whole += below.sum(axis=1)
+            rest += np.rint((steps - below) * _STEPS).sum(axis=1)
+        self.centroid = low + step * ((whole + rest / _STEPS) / columns.shape[1])
         square = _square_distance(columns, self.centroid)
         self.radius = max(float(np.sqrt(square.max())), _TINY)
         self.step = self.radius / _STEPS
