@@ -120,9 +120,11 @@ def _do(person: Person, work: Callable[[], None], done: Callable[[dict[str, Any]
 def _parts(person: Person, folder: Path) -> None:
     person.choose("object", "chair 1")
     person.wait(lambda state: state["object"] == "chair 1")
-    for axis, angle in (("x", 25), ("y", 150), ("z", -35)):
+    angles = [0.0, 0.0, 0.0]
+    for number, (axis, angle) in enumerate((("x", 25.0), ("y", 150.0), ("z", -35.0))):
+        angles[number] = angle
         person.enter(f"about {axis}", angle)
-    person.wait(lambda state: state["angles"] == [25.0, 150.0, -35.0])
+        person.wait(lambda state: state["angles"] == angles)
     _take(person, folder / "view_parts.png")
 
 
