@@ -376,6 +376,14 @@ def run_of(title):
     return found
 
 
+def readme_table(start):
+    """Header and rows of the table in the README whose first line begins so."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(rf"^{re.escape(start)}.*\n(?:\|.*\n)+", text, re.M)
+    header, _, *rows = [cells(line) for line in table[0].splitlines()]
+    return header, rows
+
+
 SHOWN = {
     "capsules": "geocaps",
     "capsules of 0.1.0": "geocaps 0.1.0",
@@ -391,8 +399,7 @@ SHOWN = {
 
 def test_the_readmes_table_is_that_of_the_results_and_leaves_no_better_baseline_out():
     run = run_of("Run: ModelNet40 objects, the shipped weights")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    header, _, *rows = [cells(line) for line in re.search(r"^\| method \|.*\n(?:\|.*\n)+", text, re.M)[0].splitlines()]
+    header, rows = readme_table("| method | sees |")
     assert [row[0] for row in rows] == list(SHOWN)
     for row in rows:
         for column, protocol in ((2, "resampled"), (3, "noisy"), (4, "partial")):
@@ -414,9 +421,7 @@ FOUND_AGAIN = {
 
 def test_the_readmes_retrieval_is_that_of_the_results():
     run = run_of("Run: ModelNet40 objects, the shipped weights")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = re.search(r"^\| method \| `resampled` \|.*\n(?:\|.*\n)+", text, re.M)
-    header, _, *rows = [cells(line) for line in table[0].splitlines()]
+    header, rows = readme_table("| method | `resampled` |")
     checked = 0
     for name, *shown in rows:
         for protocol, cell in zip(header[1:], shown, strict=True):
