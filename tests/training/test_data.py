@@ -11,6 +11,7 @@ from geocaps.data import PointDataset, load
 from geocaps.errors import ConfigError, DatasetError
 from geocaps.training.batches import Batches, augmented_samplings, open_data, random_stream, unit_sphere
 from geocaps.training.config import Augmentation
+from geocaps.training.validation import Validation
 from tests.training import tiny
 
 
@@ -92,6 +93,15 @@ def test_the_whole_object_comes_last_and_unspoilt(data: Path) -> None:
         assert whole.mean(dim=0).norm() < 0.2
         assert whole.norm(dim=-1).max() > 0.8
         assert any(view.mean(dim=0).norm() > whole.mean(dim=0).norm() for view in views)
+
+
+def test_the_trust_is_calibrated_on_halves(data: Path) -> None:
+    """Each pair is the whole object and half of another sampling: by turns a crop, and what is seen from one side."""
+    whole, half, truth = Validation(load(data), 6, 64).halved.unbind(1)
+    assert torch.equal(whole, truth)
+    off = half.mean(dim=1).norm(dim=-1) - whole.mean(dim=1).norm(dim=-1)
+    for objects in (slice(0, None, 2), slice(1, None, 2)):
+        assert off[objects].mean() > 0.1
 
 
 def test_strays_are_left_out_as_the_model_leaves_them_out(data: Path) -> None:

@@ -190,12 +190,14 @@ def unit_sphere(dataset: PointDataset, index: int, clouds: Float[Tensor, "v n 3"
 
 
 @dataclass(frozen=True)
-class _Spoiling:
-    noise: float
-    outliers: float
-    keep: float
-    density: float
-    one_sided: bool
+class Spoiling:
+    """Corruption of one sampling: how strong each kind of it is."""
+
+    noise: float = 0.0  # standard deviation
+    outliers: float = 0.0  # share of the points
+    keep: float = 1.0  # share of the points on one side of a random plane
+    density: float = 0.0
+    one_sided: bool = False  # only what is visible from a random side
 
     def apply(self, cloud: Float[Tensor, "m 3"], count: int, generator: torch.Generator) -> Float[Tensor, "n 3"]:
         if self.keep < 1:
@@ -216,12 +218,12 @@ class _Spoiling:
         return cloud
 
 
-def _drawn(augmentation: Augmentation, generator: torch.Generator) -> _Spoiling:
+def _drawn(augmentation: Augmentation, generator: torch.Generator) -> Spoiling:
     """Random choice of the five kinds of corruption, and of their strengths."""
     happens, strength = torch.rand(2, 5, generator=generator).tolist()
     one_sided = happens[4] < augmentation.one_sided_share
     crop = happens[2] < augmentation.crop_share and not one_sided
-    return _Spoiling(
+    return Spoiling(
         noise=strength[0] * augmentation.noise_std if happens[0] < augmentation.noise_share else 0.0,
         outliers=strength[1] * augmentation.outlier_fraction if happens[1] < augmentation.outlier_share else 0.0,
         keep=augmentation.crop_keep + strength[2] * (1 - augmentation.crop_keep) if crop else 1.0,

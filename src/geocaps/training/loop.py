@@ -74,7 +74,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
     out = Path(config.out)
     dataset, held_out = open_data(config)
     config, reduced = fitted_batches(config, dataset, world.size, reduce=reduce_batch)
-    validation = Validation(held_out, config.validation_objects, config.model.points, config.object_augmentation)
+    validation = Validation(held_out, config.validation_objects, config.model.points)
     if resume:
         model, state, kept = resumed(config, dataset.fingerprint)
     else:

@@ -215,7 +215,7 @@ class ObjectStage(_SecondStage):
     def figures(self, validation: Validation, device: torch.device) -> dict[str, float]:
         """Calibrates the trust on the held-out objects first, so that every saved checkpoint is calibrated."""
         if self._held_out is None:
-            draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.spoilt.split(CHUNK)]
+            draws = [vars(self._views(some.to(device), torch.Generator())) for some in validation.halved.split(CHUNK)]
             self._held_out = Views(**joined(draws))
         self.layer.fit_trust(self._held_out)
         return super().figures(validation, device)

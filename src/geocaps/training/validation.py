@@ -20,7 +20,7 @@ from geocaps.model.autoencoder import GeometricCapsuleAutoencoder
 from geocaps.model.capsules import Capsules, Parse, Parts
 from geocaps.model.losses import chamfer
 from geocaps.model.object_paper import PaperObject
-from geocaps.training.batches import augmented_samplings, random_stream
+from geocaps.training.batches import Spoiling, augmented_samplings, random_stream, unit_sphere
 from geocaps.training.config import Augmentation
 
 CHUNK = 32
@@ -28,20 +28,23 @@ _RIGHT = math.radians(15)
 PROTOCOLS = ("parts", "resampled")
 _STREAM = 20200
 """Validation has its own random stream, whatever the training's seed, so that two trainings can be compared."""
+_HALVES = Spoiling(keep=0.5), Spoiling(one_sided=True)
+"""The trust is calibrated on half of each object, by turns one of these. Calibrated on milder crops, it was too high
+for half of an object."""
 
 
 class Validation:
-    """Two samplings of each held-out object, fixed rotations, and two samplings that are corrupted as in training."""
+    """Two samplings of each held-out object, fixed rotations, and pairs of the whole object and half of it."""
 
-    def __init__(self, dataset: PointDataset, objects: int, points: int, spoiling: Augmentation) -> None:
+    def __init__(self, dataset: PointDataset, objects: int, points: int) -> None:
         count = min(objects, len(dataset))
         chosen = np.arange(count) * len(dataset) // count
         generator = random_stream(_STREAM)
         clouds = [augmented_samplings(dataset, int(i), points, 2, Augmentation(), generator)[0] for i in chosen]
         self.first, self.second, _ = torch.stack(clouds).unbind(1)
         draws = random_stream(_STREAM, 1)
-        spoilt = [augmented_samplings(dataset, int(i), points, 2, spoiling, draws)[0] for i in chosen]
-        self.spoilt = torch.stack(spoilt)
+        pairs = [_halved(dataset, int(i), points, _HALVES[place % 2], draws) for place, i in enumerate(chosen)]
+        self.halved = torch.stack(pairs)
         self.axis_angle = Pose.perturbation(count, max_angle=math.pi, generator=generator)
         self.uniform = Pose.random(count, generator=generator)
         self._parts_found: dict[tuple[str, int], Parts] = {}
@@ -108,6 +111,15 @@ class Validation:
             "feature_resampled": resampled.object.feature,
         }
         return {name: value.cpu() for name, value in values.items()}
+
+
+def _halved(
+    dataset: PointDataset, index: int, count: int, half: Spoiling, generator: torch.Generator
+) -> Float[Tensor, "3 n 3"]:
+    """A sampling of the whole object, half of another one, and the first again as the truth, as a training has them."""
+    clouds = unit_sphere(dataset, index, dataset.samplings(index, 2 * count, 2, generator))
+    whole = clouds[0, :count]
+    return torch.stack([whole, half.apply(clouds[1], count, generator), whole])
 
 
 def _means(values: dict[str, Tensor]) -> dict[str, float]:
