@@ -27,7 +27,7 @@ APPROXIMATE_FROM = 4_000  # objects, from which a vector index answers; fewer ar
 _WIDER = 2  # times k are compared by the single feature too
 # Of that index: cells looked into for each percept, the same with a filter (it leaves less in each), and objects
 # compared exactly.
-_PROBES, _PROBES_FILTERED, _REFINED = 2, 16, 600
+_PROBES, _PROBES_FILTERED, _REFINED = 1, 16, 600
 _KEPT_FOR = timedelta(hours=1)  # age from which replaced files are deleted: no search takes that long
 _FORMAT_KEY, _WEIGHTS_KEY, _CONFIG_KEY = (b"geocaps.index." + name for name in (b"format", b"weights", b"config"))
 
