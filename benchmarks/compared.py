@@ -6,8 +6,9 @@ PointNetLK and the quaternion capsules are trained with true rotations, the 3D P
 all on the split ``train`` for ``--minutes`` of processor time each. A finished run stays in ``--out`` and is not
 repeated. ``--steps`` gives the three numbers of steps instead, so that a run can be repeated exactly.
 
-Rotation errors are those of ``geocaps eval``, on the same pairs of clouds. Parts are compared on ``--objects`` objects,
-evenly spread, of the split ``val`` and of ``--eval``. Results: ``compared.json``, ``compared.md``, ``compared.png``.
+Rotation errors are those of ``geocaps eval``, on the same pairs of clouds; rows "untrained" show how much is due to the
+construction alone. Parts are compared on ``--objects`` objects, evenly spread, of the split ``val`` and of ``--eval``.
+Results: ``compared.json``, ``compared.md``, ``compared.png``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SYSTEMS = {
 }
 OURS = "capsules (the weights given)"
 STATED = {"PointNetLK, from the identity": 0.38, "quaternion capsules": 0.17, "pca": 0.42, OURS: 0.42}
-"""The paper's figures under ``points`` (section 4.1)."""
+"""The paper's figures under ``points`` (section 4.1), in one trial."""
 COLUMNS = {
     "parts": "parts in use",
     "radius": "radius: points",
@@ -98,13 +99,14 @@ def rotations(systems: Mapping[str, Any], model: geocaps.Model, target: PointDat
     """The rotation errors of all methods under each protocol, on the objects of asymmetric classes."""
     dataset = target.of_classes([name for name in PAPER_CLASSES if name in target.class_names])
     scope, pairs, starts = alignment_scope(dataset), Pairs(dataset, model.config.points, seed=0), cube_rotations()
-    lk, capsules = systems["pointnetlk"], systems["quaternion_capsules"]
-    methods = {
-        "PointNetLK, from the identity": functools.partial(lk.align, starts=starts[:1]),
-        "PointNetLK, best of 24 starts": functools.partial(lk.align, starts=starts),
-        "quaternion capsules": capsules.align,
-        "pca": BASELINES["pca"].align,
-    }
+    torch.manual_seed(0)
+    untrained = {name: make().eval() for name, make in SYSTEMS.items()}
+    methods = {"PointNetLK, from the identity": functools.partial(systems["pointnetlk"].align, starts=starts[:1])}
+    for some, note in ((systems, ""), (untrained, ", untrained")):
+        align = functools.partial(some["pointnetlk"].align, starts=starts)
+        methods |= {f"PointNetLK, best of 24 starts{note}": align}
+        methods |= {f"quaternion capsules{note}": some["quaternion_capsules"].align}
+    methods["pca"] = BASELINES["pca"].align
     first = encode_all(model, [pairs.first(index) for index in range(len(pairs))])
     found: dict[str, dict[str, Summary]] = {}
     for protocol in PROTOCOLS:
@@ -187,7 +189,7 @@ def picture(network: PointCapsules, model: geocaps.Model, dataset: PointDataset)
     pairs = Pairs(dataset, model.config.points, seed=0)
     for number, (name, parter) in enumerate(methods.items()):
         grid.heading(2 * number, f"{name}: the points of each part")
-        grid.heading(2 * number + 1, f"{name}: what its parts decode to")
+        grid.heading(2 * number + 1, f"{name}: what the parts decode to")
         for column, index in enumerate(examples):
             points = pairs.pose(index).observe(pairs.first(index).double()).numpy()
             labels, surfaces = parter(points)
