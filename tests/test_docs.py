@@ -335,8 +335,8 @@ FROM_THE_BROWSER = {"view.gif"} | {
     f"view_{mode}.png" for mode in ("parts", "align", "search", "paint", "track", "scene")
 }
 """By scripts/view_screenshots.py: tests/viewer has a browser, these tests have none."""
-FROM_RUNS = {"align_curves.png", "reliability.png", "table1_settings.png"}
-"""By benchmarks/align_curves.py and geocaps eval, on data that are not part of the package."""
+FROM_RUNS = {"align_curves.png", "compared.png", "reliability.png", "table1_settings.png"}
+"""By benchmarks/align_curves.py, benchmarks/compared.py and geocaps eval, on data that are not part of the package."""
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ viewpoint is a pose too: "as observed from z" (the paper's ``|z``) is :meth:`Pos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -114,6 +115,21 @@ class Pose(Batch):
         wxyz = normalize_quaternion(torch.cat([torch.cos(half), torch.sin(half) * axis], dim=-1))
         translation = (torch.rand(*batch, 3, generator=generator, dtype=dtype) * 2 - 1) * max_translation
         return cls(translation, wxyz)
+
+    @classmethod
+    def from_twist(cls, twist: Float[Tensor, "*batch 6"]) -> Pose:
+        """The exponential map of se(3), for twists (ω, v): a turn by ‖ω‖ about ω, and ``v + B ω×v + C ω×(ω×v)``.
+
+        ``B = (1 - cos θ)/θ²`` and ``C = (θ - sin θ)/θ³``, with θ = ‖ω‖.
+        """
+        turn, shift = twist[..., :3], twist[..., 3:]
+        angle = (turn.square().sum(dim=-1, keepdim=True) + _EPSILON**2).sqrt()  # its gradient at 0 is 0
+        half = torch.sinc(angle / (2 * math.pi))  # sin(θ/2) / (θ/2)
+        wxyz = normalize_quaternion(torch.cat([torch.cos(angle / 2), half / 2 * turn], dim=-1))
+        once = torch.linalg.cross(turn, shift)
+        twice = torch.linalg.cross(turn, once)
+        small = (1 - torch.sinc(angle / math.pi)) / angle.square().clamp(min=_EPSILON)
+        return cls(shift + half.square() / 2 * once + small * twice, wxyz)
 
     # ── the group ─────────────────────────────────────────────────────────────────────────────────────────────────
 

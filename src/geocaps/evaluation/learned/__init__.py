@@ -1,0 +1,1 @@
+"""Systems that the paper compares with, in small versions that are trained here: for measuring, not for use."""
