@@ -144,7 +144,8 @@ def evaluate(
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, a single page with all tables and figures.
         table1: Train the paper's settings A to E (or read finished runs) and print its Table 1 beside ours.
-        budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
+        budget: With --table1: training time of each setting, such as 5m or 1h, and of their common first layer, unless
+            --weights names one.
         steps: With --table1: the number of steps of each setting, instead of a time.
         settings: With --table1: only these, separated by commas, so that several processes can share the work.
         objective: With --table1: paper trains on L_part + 0.01 Chamfer, chamfer on 10 Chamfer alone (ours).
@@ -176,7 +177,7 @@ def evaluate(
             steps=steps,
             settings=_letters(settings),
             objective=objective,
-            weights=name,
+            weights=None if weights is None else name,
             train_data=train_data,
             train_classes=train_classes,
             paper_sizes=paper_sizes,

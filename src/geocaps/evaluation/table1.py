@@ -2,9 +2,10 @@
 
 The paper trains a 1024-wide second layer for half a day on a GPU. By default the choices that define the settings
 (views, noise, voting steps, random start, quaternion poses) are applied to a small layer with a short schedule, both
-from :func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is given, shared and kept fixed, as in
-the paper. The paper's figures are accompanied by a diagnosis, because a mean angle cannot distinguish a constant vote
-from axes that are found with random signs.
+from :func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is trained first
+(:func:`first_layer_configuration`) or given; it is shared and kept fixed, as in the paper. The paper's figures are
+accompanied by a diagnosis, because a mean angle cannot distinguish a constant vote from axes that are found with random
+signs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError
-from geocaps.evaluation.answers import Encoded, encode_all, model_points, seen_by
+from geocaps.evaluation.answers import Encoded, decomposed_anew, encode_all, model_points, seen_by
 from geocaps.evaluation.metrics import Summary, alignment_summary, chance_modulo_signs, sign_summary
 from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import MODEL as OWN_ROW
@@ -31,7 +32,7 @@ from geocaps.evaluation.report import Table, write_file, write_json
 from geocaps.evaluation.run import described
 from geocaps.geometry.frames import principal_axes
 from geocaps.geometry.se3 import Pose
-from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state
+from geocaps.model.checkpoint import load_named, load_training_state
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.object_paper import PaperObject
 from geocaps.training import PaperObjective, StageConfig, TrainConfig, load_checkpoint, preset, train
@@ -63,6 +64,25 @@ OBJECTIVES = {"paper": PaperWeights(part=1.0, chamfer=0.01), "chamfer": PaperWei
 
 
 # ── training ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def first_layer_configuration(paper_sizes: bool) -> TrainConfig:
+    """The training configuration of the first layer that all settings share, all but its data.
+
+    It is the paper's: 16 parts of 8 numbers, from random rotations. Without ``paper_sizes`` clouds have half as many
+    points, two viewpoints agree in place of four, parts are decoded to 64 points, and the schedule takes ten minutes.
+    """
+    paper = replace(preset("paper"), stage="parts", tensorboard=False)
+    if paper_sizes:
+        return paper
+    return replace(
+        paper,
+        model=replace(paper.model, points=1024, parts=replace(paper.model.parts, views=2, decoded=64)),
+        parts=StageConfig(steps=1_500, batch=16, warmup=60, learning_rate=2e-3, schedule="cosine", clip=1.0),
+        validations=10,
+        validation_objects=64,
+        save_every=250,
+    )
 
 
 def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_sizes: bool) -> TrainConfig:
@@ -148,7 +168,7 @@ def table1(
     steps: int | None = None,
     settings: Sequence[str] = tuple(SETTINGS),
     objective: str = "paper",
-    weights: str = SHIPPED,
+    weights: str | None = None,
     train_data: str = "shapes",
     train_classes: str | None = None,
     paper_sizes: bool = False,
@@ -158,9 +178,18 @@ def table1(
 ) -> dict[str, Row]:
     """Trains each setting for ``budget`` seconds in ``out/LETTER`` on the first layer of ``weights``, then measures it.
 
-    With ``steps`` each setting takes that many steps instead, however long they take. A finished run is not trained
-    again, an unfinished one is resumed, and a run that was evaluated on the same views keeps its figures.
+    Without ``weights`` a first layer is trained before, for as long, in ``out/parts``. With ``steps`` each setting
+    takes that many steps instead, however long they take, and the first layer those of its own configuration. A
+    finished run is not trained again, an unfinished one is resumed, and a run that was evaluated on the same views
+    keeps its figures.
     """
+    common: dict[str, Any] = {"data": train_data, "classes": train_classes, "seed": seed}
+    if steps is None:
+        common["budget"] = budget
+    if weights is None:
+        folder = out / "parts"
+        finished(replace(first_layer_configuration(paper_sizes), out=str(folder), **common), say)
+        weights = str(folder / "last")
     first_layer = load_named(weights).config.parts
     shared = SharedViews(dataset, points, seed)
     rows = {}
@@ -168,16 +197,12 @@ def table1(
         folder = out / letter
         config = replace(
             configuration(letter, first_layer, objective, paper_sizes),
-            data=train_data,
-            classes=train_classes,
             init=weights,
             stage="object",
             out=str(folder),
-            seed=seed,
+            **common,
         )
-        if steps is None:
-            config = replace(config, budget=budget)
-        else:
+        if steps is not None:
             config = replace(config, object=config.object.fitted(steps))
         state = finished(config, say)
         model = Model(load_checkpoint(folder / "last"))
@@ -252,10 +277,11 @@ class SharedViews:
         """The views as seen by a setting's model. All have the same first layer, so parts are computed only once."""
         pairs = tuple(self.pairs.pair(index, "points") for index in range(len(self.pairs)))
         if self._encoded is None:
-            self._encoded = (
-                encode_all(model, [pair.first for pair in pairs]),
-                encode_all(model, [pair.second for pair in pairs]),
+            first, second = (
+                decomposed_anew(model, encode_all(model, clouds), random_stream(self.seed, _PART_STARTS, view))
+                for view, clouds in enumerate(([pair.first for pair in pairs], [pair.second for pair in pairs]))
             )
+            self._encoded = first, second
         first, second = (
             seen_by(model, encoded, random_stream(self.seed, _STARTS, view))
             for view, encoded in enumerate(self._encoded)
@@ -266,7 +292,7 @@ class SharedViews:
         }
 
 
-_STARTS, _SPREAD = 101, 102
+_STARTS, _SPREAD, _PART_STARTS = 101, 102, 103
 
 
 def figures_of(
@@ -343,32 +369,46 @@ _DIAGNOSIS = {
 
 
 def paper_table(rows: dict[str, Row], dataset: PointDataset) -> str:
-    """The paper's figures beside ours for each protocol, with the diagnosis of ours."""
-    return "\n\n".join(_table(protocol, rows, dataset).markdown() for protocol in PROTOCOLS)
+    """For each protocol the paper's figures beside ours, with 95 % intervals, and the diagnosis of ours."""
+    tables = (made(protocol, rows, dataset) for protocol in PROTOCOLS for made in (_compared, _diagnosis))
+    return "\n\n".join(table.markdown() for table in tables)
 
 
-def _table(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Table:
+def _compared(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Table:
     stated = PAPER if protocol == "parts" else PAPER_POINTS
-    header = ["setting", *(f"{text} (paper → ours)" for text in _COMPARED.values()), "best of ten (paper → ours)"]
-    header += [*_DIAGNOSIS.values(), "spread", "steps", "minutes"]
+    header = ["setting", *(f"{text} (paper → ours)" for text in (*_COMPARED.values(), "best of ten"))]
     lines = []
     for letter, row in rows.items():
         paper, ours = stated.get(letter, {}), row.figures[protocol]
-        cells = [f"{_text(paper.get(name))} → {_text(ours[name])}" for name in _COMPARED]
-        cells.append(f"{_text(paper.get('best_of_ten'))} → {_text(ours['rae_mean_of_ten'])}")
-        cells += [_text(ours[name]) for name in _DIAGNOSIS]
-        cells += [f"{row.spread:.0f}°", str(row.steps), f"{row.seconds / 60:.1f}"]
-        lines.append((f"{letter}. {SETTINGS[letter]}", *cells))
+        cells = [f"{_text(paper.get(name))} → {_text(ours[name])}{_interval(ours, name)}" for name in _COMPARED]
+        best = f"{_text(ours['rae_mean_of_ten'])}{_interval(ours, 'rae_mean_of_ten')}"
+        lines.append((f"{letter}. {SETTINGS[letter]}", *cells, f"{_text(paper.get('best_of_ten'))} → {best}"))
     one, ten = chance(protocol, dataset, 1), chance(protocol, dataset, TRIALS)
     cells = [_text(one["rae_random" if name == "rae_mean" else name]) for name in _COMPARED]
-    cells += [_text(ten[f"rae_oracle_best_of_{TRIALS}"]), "–", _text(one["within_15"]), "0.250"]
-    cells += [_text(chance_modulo_signs()), _text(4 * one["within_15"]), "–", "–", "–"]
+    cells.append(_text(ten[f"rae_oracle_best_of_{TRIALS}"]))
     lines.append((f"chance: a random answer (identity: {one['rae_identity']:.3f})", *cells))
     return Table(f"Table 1, protocol {protocol}, {dataset.name} ({len(dataset)} objects)", tuple(header), tuple(lines))
 
 
+def _diagnosis(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Table:
+    lines = []
+    for letter, row in rows.items():
+        cells = [_text(row.figures[protocol][name]) for name in _DIAGNOSIS]
+        lines.append((letter, *cells, f"{row.spread:.0f}°", str(row.steps), f"{row.seconds / 60:.1f}"))
+    one = chance(protocol, dataset, 1)
+    cells = ["–", _text(one["within_15"]), "0.250", _text(chance_modulo_signs()), _text(4 * one["within_15"])]
+    lines.append(("chance", *cells, "–", "–", "–"))
+    header = ("setting", *_DIAGNOSIS.values(), "spread", "steps", "minutes")
+    return Table(f"Diagnosis, protocol {protocol}", header, tuple(lines))
+
+
 def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else "–"
+
+
+def _interval(figures: Summary, name: str) -> str:
+    interval = figures[f"{name}_ci"]
+    return "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
 def write_table1(rows: dict[str, Row], dataset: PointDataset, picture: bytes, folder: Path) -> dict[str, Any]:
