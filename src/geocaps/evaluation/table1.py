@@ -37,6 +37,7 @@ from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.object_paper import PaperObject
 from geocaps.training import PaperObjective, StageConfig, TrainConfig, load_checkpoint, preset, train
 from geocaps.training.batches import open_data, random_stream
+from geocaps.training.loop import Draws
 from geocaps.training.run import RunState, resumed
 
 SETTINGS = {
@@ -192,6 +193,8 @@ def table1(
         weights = str(folder / "last")
     first_layer = load_named(weights).config.parts
     shared = SharedViews(dataset, points, seed)
+    # At the paper's sizes they would not fit into memory; for equal times, the first setting alone would make them.
+    draws: Draws | None = None if paper_sizes or steps is None else {}
     rows = {}
     for letter in settings:
         folder = out / letter
@@ -204,7 +207,7 @@ def table1(
         )
         if steps is not None:
             config = replace(config, object=config.object.fitted(steps))
-        state = finished(config, say)
+        state = finished(config, say, draws)
         model = Model(load_checkpoint(folder / "last"))
         trained = {"training": replace(config, out="").to_dict(), "steps": state.step}
         found = figures_of(model, shared, folder, trained, say)
@@ -214,7 +217,7 @@ def table1(
     return rows
 
 
-def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
+def finished(config: TrainConfig, say: Callable[[str], None], draws: Draws | None = None) -> RunState:
     """Trains to the end, and returns the final state. A finished run of the same configuration is not trained again."""
     state = _state(Path(config.out))
     if state is not None and 0 < state.steps == state.step:
@@ -222,7 +225,7 @@ def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
         say(f"{config.out}: finished before, after {state.step} steps")
         return state
     say(f"{config.out}: training")
-    train(config, resume=state is not None)
+    train(config, resume=state is not None, draws=draws)
     ended = _state(Path(config.out))
     assert ended is not None
     return ended
