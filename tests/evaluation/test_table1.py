@@ -184,8 +184,11 @@ def test_table1_trains_a_first_layer_and_keeps_it(tmp_path, monkeypatch):
     data = write_data(tmp_path / "ellipsoids.npz")
     dataset, said = load(data).subset(range(4)), []
     options = {"budget": 1.0, "steps": 2, "train_data": str(data), "points": 64, "say": said.append}
+    early = table1(dataset, tmp_path / "runs", settings=["A"], until=1, **options)
+    assert early["A"].steps == 1
     rows = table1(dataset, tmp_path / "runs", settings=["A"], **options)
     assert rows["A"].steps == 2
+    assert rows["A"].figures != early["A"].figures
     first = read_config(tmp_path / "runs" / "parts" / "last").parts
     assert first.start == "random"
     assert read_config(tmp_path / "runs" / "A" / "last").parts == first

@@ -117,6 +117,7 @@ def evaluate(
     table1: Flag = False,
     budget: str = "5m",
     steps: Count = None,
+    until: Count = None,
     settings: str = "A,B,C,D,E",
     objective: Literal["paper", "chamfer"] = "paper",
     train_data: str = "shapes",
@@ -147,6 +148,7 @@ def evaluate(
         budget: With --table1: training time of each setting, such as 5m or 1h, and of their common first layer, unless
             --weights names one.
         steps: With --table1: the number of steps of each setting, instead of a time.
+        until: With --table1: measure each setting after that many of its steps; without it later, they go on.
         settings: With --table1: only these, separated by commas, so that several processes can share the work.
         objective: With --table1: paper trains on L_part + 0.01 Chamfer, chamfer on 10 Chamfer alone (ours).
         train_data: With --table1: the data set to train on.
@@ -175,6 +177,7 @@ def evaluate(
             out,
             budget=_budget(budget, steps),
             steps=steps,
+            until=until,
             settings=_letters(settings),
             objective=objective,
             weights=None if weights is None else name,

@@ -167,6 +167,7 @@ def table1(
     *,
     budget: float,
     steps: int | None = None,
+    until: int | None = None,
     settings: Sequence[str] = tuple(SETTINGS),
     objective: str = "paper",
     weights: str | None = None,
@@ -182,7 +183,7 @@ def table1(
     Without ``weights`` a first layer is trained before, for as long, in ``out/parts``. With ``steps`` each setting
     takes that many steps instead, however long they take, and the first layer those of its own configuration. A
     finished run is not trained again, an unfinished one is resumed, and a run that was evaluated on the same views
-    keeps its figures.
+    keeps its figures. With ``until`` every setting is measured after that many of its steps; later calls go on.
     """
     common: dict[str, Any] = {"data": train_data, "classes": train_classes, "seed": seed}
     if steps is None:
@@ -207,7 +208,7 @@ def table1(
         )
         if steps is not None:
             config = replace(config, object=config.object.fitted(steps))
-        state = finished(config, say, draws)
+        state = finished(config, say, draws, until)
         model = Model(load_checkpoint(folder / "last"))
         trained = {"training": replace(config, out="").to_dict(), "steps": state.step}
         found = figures_of(model, shared, folder, trained, say)
@@ -217,15 +218,17 @@ def table1(
     return rows
 
 
-def finished(config: TrainConfig, say: Callable[[str], None], draws: Draws | None = None) -> RunState:
-    """Trains to the end, and returns the final state. A finished run of the same configuration is not trained again."""
+def finished(
+    config: TrainConfig, say: Callable[[str], None], draws: Draws | None = None, until: int | None = None
+) -> RunState:
+    """Trains to the end, or ``until``, and returns the final state. A run that is as far is not trained again."""
     state = _state(Path(config.out))
-    if state is not None and 0 < state.steps == state.step:
+    if state is not None and 0 < min(state.steps, until or state.steps) <= state.step:
         resumed(config, open_data(config)[0].fingerprint)
         say(f"{config.out}: finished before, after {state.step} steps")
         return state
     say(f"{config.out}: training")
-    train(config, resume=state is not None, draws=draws)
+    train(config, resume=state is not None, draws=draws, until=until)
     ended = _state(Path(config.out))
     assert ended is not None
     return ended
@@ -259,7 +262,8 @@ class SharedViews:
 
     def __init__(self, dataset: PointDataset, points: int, seed: int) -> None:
         self.dataset, self.points, self.seed = dataset, points, seed
-        self.pairs = Pairs(dataset, points, seed)
+        pairs = Pairs(dataset, points, seed)
+        self.pairs = tuple(pairs.pair(index, "points") for index in range(len(pairs)))
         self._encoded: tuple[Encoded, Encoded] | None = None
 
     @cached_property
@@ -278,7 +282,7 @@ class SharedViews:
 
     def seen(self, model: Model) -> dict[str, Views]:
         """The views as seen by a setting's model. All have the same first layer, so parts are computed only once."""
-        pairs = tuple(self.pairs.pair(index, "points") for index in range(len(self.pairs)))
+        pairs = self.pairs
         if self._encoded is None:
             first, second = (
                 decomposed_anew(model, encode_all(model, clouds), random_stream(self.seed, _PART_STARTS, view))
@@ -383,8 +387,8 @@ def _compared(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Tab
     lines = []
     for letter, row in rows.items():
         paper, ours = stated.get(letter, {}), row.figures[protocol]
-        cells = [f"{_text(paper.get(name))} → {_text(ours[name])}{_interval(ours, name)}" for name in _COMPARED]
-        best = f"{_text(ours['rae_mean_of_ten'])}{_interval(ours, 'rae_mean_of_ten')}"
+        cells = [f"{_text(paper.get(name))} → {_text(ours[name])}{_interval(ours[f'{name}_ci'])}" for name in _COMPARED]
+        best = f"{_text(ours['rae_mean_of_ten'])}{_interval(ours['rae_mean_ci_of_ten'])}"
         lines.append((f"{letter}. {SETTINGS[letter]}", *cells, f"{_text(paper.get('best_of_ten'))} → {best}"))
     one, ten = chance(protocol, dataset, 1), chance(protocol, dataset, TRIALS)
     cells = [_text(one["rae_random" if name == "rae_mean" else name]) for name in _COMPARED]
@@ -409,8 +413,7 @@ def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else "–"
 
 
-def _interval(figures: Summary, name: str) -> str:
-    interval = figures[f"{name}_ci"]
+def _interval(interval: list[float] | None) -> str:
     return "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 

@@ -51,20 +51,26 @@ class TrainResult:
 
 
 def train(
-    config: TrainConfig, *, resume: bool = False, reduce_batch: bool = True, draws: Draws | None = None
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    reduce_batch: bool = True,
+    draws: Draws | None = None,
+    until: int | None = None,
 ) -> TrainResult:
     """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``.
 
     A batch that is larger than the data set is reduced, with a message; without ``reduce_batch`` it is an error.
     ``OUT/best`` is chosen on at least 16 held-out objects; with fewer there is none. ``draws``, kept by the caller, are
-    shared by trainings of the paper's object layer that differ in nothing that these depend on.
+    shared by trainings of the paper's object layer that differ in nothing that these depend on. With ``until``, a
+    training of one stage stops after that many of its steps, to be resumed later.
     """
     keep_freed_memory()
     is_new = not Path(config.out).exists()
     world = join(config.device)
     try:
         with ExitStack() as stack:
-            return _train(config, resume, reduce_batch, draws, world, stack)
+            return _train(config, resume, reduce_batch, draws, until, world, stack)
     finally:
         world.close()
         if is_new:
@@ -73,7 +79,13 @@ def train(
 
 
 def _train(
-    config: TrainConfig, resume: bool, reduce_batch: bool, draws: Draws | None, world: World, stack: ExitStack
+    config: TrainConfig,
+    resume: bool,
+    reduce_batch: bool,
+    draws: Draws | None,
+    until: int | None,
+    world: World,
+    stack: ExitStack,
 ) -> TrainResult:
     clock = time.monotonic()
     out = Path(config.out)
@@ -162,8 +174,9 @@ def _train(
             batches.group(stage.similar())
         settings = settings.fitted(state.steps)
         monitor.begin(name, state.step, state.steps)
+        end = state.steps if until is None else min(state.steps, until)
 
-        while state.step < state.steps:
+        while state.step < end:
             started = time.perf_counter()
             rate = learning_rate(settings, state.step)
             share = state.step / state.steps
@@ -191,22 +204,22 @@ def _train(
                 record["noise_degrees"] = noise
             state.elapsed = time.monotonic() - clock
             monitor.step(state.step, record, log=state.step % config.log_every == 0)
-            if state.step % state.validate_every == 0 or state.step == state.steps:
+            if state.step % state.validate_every == 0 or state.step == end:
                 with _explained(state, step_gradients, config):
                     validate(stage)
             stopping = world.any(stop.asked)
-            if stopping or state.step % config.save_every == 0 or state.step == state.steps:
+            if stopping or state.step % config.save_every == 0 or state.step == end:
                 save("last", Kept(optimizer.state_dict(), stage.found()))
-            if stopping and state.step < state.steps:
+            if stopping and state.step < end:
                 raise TrainingError(
                     f"stopped as asked at step {state.step} of {state.steps} of stage {name}; everything is in {out}: "
                     f"continue with  geocaps train --out {out} --resume"
                 )
-        if name == "parts":
+        if name == "parts" and state.step == state.steps:
             save("parts")
     last, best = out / "last", out / "best" if chooses else None
     monitor.say(f"done: {last}" + (f" and {best}" if best else ""))
-    return TrainResult(out, state.steps, state.figures, last, best, held)
+    return TrainResult(out, state.step, state.figures, last, best, held)
 
 
 def learning_rate(stage: StageConfig, step: int) -> float:
