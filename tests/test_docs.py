@@ -474,6 +474,7 @@ def test_table_1_is_that_of_its_json(protocol):
             low, high = figures[interval]
             assert cell.partition(" → ")[2] == f"{figures[name]:.3f} [{low:.3f}, {high:.3f}]", (letter, name)
         shown = ("rae_median", "within_15", "right_signs", "modulo_signs", "within_15_modulo_signs")
+        shown += ("modulo_principal_signs",)
         for cell, name in zip(diagnosis[letter], shown, strict=False):
             assert cell == f"{figures[name]:.3f}", (letter, name)
         assert diagnosis[letter][len(shown) : -1] == [f"{one['spread']:.0f}°", str(one["steps"])]

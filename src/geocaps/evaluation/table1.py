@@ -140,6 +140,7 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
             reuse=32,
             target_points=256,
             decoded_points=9,
+            least_spread=0.0,  # a setting that collapses is a result
         ),
         validations=10,
         validation_objects=64,
@@ -372,6 +373,7 @@ _DIAGNOSIS = {
     "right_signs": "right signs",
     "modulo_signs": "error modulo signs",
     "within_15_modulo_signs": "≤ 15° modulo signs",
+    "modulo_principal_signs": "error modulo principal signs",
 }
 
 
@@ -402,9 +404,8 @@ def _diagnosis(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Ta
     for letter, row in rows.items():
         cells = [_text(row.figures[protocol][name]) for name in _DIAGNOSIS]
         lines.append((letter, *cells, f"{row.spread:.0f}°", str(row.steps), f"{row.seconds / 60:.1f}"))
-    one = chance(protocol, dataset, 1)
-    cells = ["–", _text(one["within_15"]), "0.250", _text(chance_modulo_signs()), _text(4 * one["within_15"])]
-    lines.append(("chance", *cells, "–", "–", "–"))
+    right, signs = chance(protocol, dataset, 1)["within_15"], _text(chance_modulo_signs())
+    lines.append(("chance", "–", _text(right), "0.250", signs, _text(4 * right), signs, "–", "–", "–"))
     header = ("setting", *_DIAGNOSIS.values(), "spread", "steps", "minutes")
     return Table(f"Diagnosis, protocol {protocol}", header, tuple(lines))
 

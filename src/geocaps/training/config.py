@@ -91,6 +91,7 @@ class PaperObjective:
     reuse: int = 1  # steps that use a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points with which a reconstruction is compared; None: all, as in the paper
     decoded_points: int | None = None  # points to which each part is decoded, a square number; None: M
+    least_spread: float = 5.0  # degrees; a training whose votes spread less after 600 steps stops; 0: none does
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
@@ -100,6 +101,7 @@ class PaperObjective:
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
         _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
+        _require(0 <= self.least_spread <= 180, "objective.least_spread must lie in 0 to 180", self.least_spread)
         _require_target(self.target_points)
         decoded = self.decoded_points
         square = decoded is None or (decoded >= 1 and math.isqrt(decoded) ** 2 == decoded)
