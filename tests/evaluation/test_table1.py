@@ -75,6 +75,11 @@ def test_the_rate_starts_at_the_papers_and_rises_before_the_noise():
     assert config.objective.noise_degrees(0.55) == 180
 
 
+def test_a_setting_whose_votes_collapse_is_measured_too():
+    assert configuration("A", PARTS, "paper", paper_sizes=False).objective.least_spread == 0
+    assert configuration("A", PARTS, "paper", paper_sizes=True).objective.least_spread > 0
+
+
 def test_objectives_are_the_papers_and_one_departure():
     paper, ours = (configuration("E", PARTS, name, paper_sizes=False).objective.weights for name in OBJECTIVES)
     assert paper == preset("E").objective.weights
@@ -185,7 +190,7 @@ def test_table1_trains_a_first_layer_and_keeps_it(tmp_path, monkeypatch):
     dataset, said = load(data).subset(range(4)), []
     options = {"budget": 1.0, "steps": 2, "train_data": str(data), "points": 64, "say": said.append}
     early = table1(dataset, tmp_path / "runs", settings=["A"], until=1, **options)
-    assert early["A"].steps == 1
+    assert (early["A"].steps, early["A"].planned) == (1, 2)
     rows = table1(dataset, tmp_path / "runs", settings=["A"], **options)
     assert rows["A"].steps == 2
     assert rows["A"].figures != early["A"].figures

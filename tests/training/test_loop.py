@@ -123,6 +123,8 @@ def test_a_training_whose_votes_are_all_alike_is_stopped(data: Path, tmp_path: P
     assert [one["spread"] for one in tiny.records(tmp_path / "off", "train", "object")] == pytest.approx(
         [0] * 3, abs=0.1
     )
+    allowed = replace(slow, objective=replace(slow.objective, least_spread=0.0))
+    assert train(replace(allowed, init=str(tmp_path / "constant"), out=str(tmp_path / "allowed"))).steps == 10
 
 
 def test_a_run_is_never_overwritten(run: Path, data: Path) -> None:

@@ -159,6 +159,8 @@ class Row:
     spread: float
     curve: list[dict[str, Any]]
     steps: int
+    planned: int
+    """The number of steps to which the schedule is fitted, all of which are taken unless ``until`` is given."""
     seconds: float
 
 
@@ -213,7 +215,9 @@ def table1(
         model = Model(load_checkpoint(folder / "last"))
         trained = {"training": replace(config, out="").to_dict(), "steps": state.step}
         found = figures_of(model, shared, folder, trained, say)
-        rows[letter] = Row(model, found["figures"], found["spread"], curve(folder), state.step, state.elapsed)
+        rows[letter] = Row(
+            model, found["figures"], found["spread"], curve(folder), state.step, state.steps, state.elapsed
+        )
         parts = rows[letter].figures["parts"]
         say(f"setting {letter}: rotation error {parts['rae_mean']:.3f} after {state.step} steps")
     return rows
@@ -403,7 +407,8 @@ def _diagnosis(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Ta
     lines = []
     for letter, row in rows.items():
         cells = [_text(row.figures[protocol][name]) for name in _DIAGNOSIS]
-        lines.append((letter, *cells, f"{row.spread:.0f}°", str(row.steps), f"{row.seconds / 60:.1f}"))
+        steps = str(row.steps) if row.steps == row.planned else f"{row.steps} of {row.planned}"
+        lines.append((letter, *cells, f"{row.spread:.0f}°", steps, f"{row.seconds / 60:.1f}"))
     right, signs = chance(protocol, dataset, 1)["within_15"], _text(chance_modulo_signs())
     lines.append(("chance", "–", _text(right), "0.250", signs, _text(4 * right), signs, "–", "–", "–"))
     header = ("setting", *_DIAGNOSIS.values(), "spread", "steps", "minutes")
@@ -422,8 +427,8 @@ def write_table1(rows: dict[str, Row], dataset: PointDataset, picture: bytes, fo
     """``table1.json``, ``table1.md`` and ``settings.png`` beside the runs; returns what the JSON holds."""
     settings = {
         letter: row.figures
-        | {"spread": row.spread, "steps": row.steps, "seconds": row.seconds, "curve": row.curve}
-        | {"paper": PAPER[letter]}
+        | {"spread": row.spread, "steps": row.steps, "planned_steps": row.planned, "seconds": row.seconds}
+        | {"curve": row.curve, "paper": PAPER[letter]}
         for letter, row in rows.items()
     }
     result = {"data": described(dataset), "settings": settings}

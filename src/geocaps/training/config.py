@@ -270,10 +270,10 @@ def _made(kind: Any, value: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         if not isinstance(value, dict):
             return value if value is None else _made(get_args(kind)[0], value)
-        # Of two layers or objectives, the one with exactly these names, since all of them are always written.
+        # Of two layers or objectives, the one that has all these names: all are always written, but some may be new.
         kinds = [one for one in get_args(kind) if is_dataclass(one)]
-        exact = [one for one in kinds if value.keys() == {entry.name for entry in fields(one)}]
-        return _made((exact or kinds)[0], value)
+        known = [one for one in kinds if value.keys() <= {entry.name for entry in fields(one)}]
+        return _made((known or kinds)[0], value)
     return value
 
 

@@ -271,8 +271,8 @@ class PaperObjectStage(_SecondStage):
         return (
             f"the pose votes have collapsed: after {step} steps those from two random viewpoints of one object are "
             f"{record['spread']:.1f} degrees apart (at least {self.objective.least_spread:g} are needed), so Q rotates "
-            "all viewpoints alike and will find no pose. Start again at a rate of 1e-4, and raise it when the votes have "
-            "spread (object.hold and object.hold_rate)"
+            "all viewpoints alike and will find no pose. Start again at a rate of 1e-4, and raise it when the votes "
+            "have spread (object.hold and object.hold_rate)"
         )
 
     @torch.no_grad()
