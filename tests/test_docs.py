@@ -24,7 +24,7 @@ from geocaps import cli
 from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import MissingExtraError, install_hint
-from geocaps.evaluation.table1 import configuration, first_layer_configuration
+from geocaps.evaluation.table1 import SETTINGS, configuration, first_layer_configuration
 from geocaps.io import save_points
 from geocaps.training import preset
 from geocaps.training.loop import learning_rate
@@ -462,7 +462,8 @@ def table1_json():
 def test_table_1_is_that_of_its_json(protocol):
     """The tables of the text, figure by figure, against what the run wrote."""
     settings, results = table1_json()["settings"], (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert list(settings) == list("ABCDE")
+    assert {"A", "E"} <= set(settings) <= set("ABCDE")
+    assert set(settings) == set(SETTINGS) or "not evaluated" in results
     assert len({one["steps"] for one in settings.values()}) == 1, "all settings have the same budget"
     compared, diagnosis = (
         {row[0][0]: row[1:] for row in map(cells, results.partition(title)[2].split("\n\n")[1].splitlines()[2:])}
