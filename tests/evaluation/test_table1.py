@@ -23,10 +23,9 @@ from geocaps.evaluation.table1 import (
     SETTINGS,
     configuration,
     first_layer_configuration,
-    paper_table,
     table1,
-    write_table1,
 )
+from geocaps.evaluation.table1_report import paper_table, write_table1
 from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Parts
 from geocaps.model.checkpoint import read_config, save_checkpoint

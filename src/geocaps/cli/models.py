@@ -168,8 +168,8 @@ def evaluate(
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder for its runs")
         from geocaps.evaluation import figures
-        from geocaps.evaluation.table1 import paper_table, write_table1
         from geocaps.evaluation.table1 import table1 as run_table1
+        from geocaps.evaluation.table1_report import paper_table, write_table1
 
         make_folder(out)
         rows = run_table1(
