@@ -1,9 +1,10 @@
 """One training step of the paper's object layer, setting by setting: as Table 1 was trained in 0.1.0, and now.
 
-Both at the sizes of today's Table 1 (width 128, two blocks), on the same objects, with the first layer that ships. The
-two take turns, so that other work on the machine hits both; processor time of a whole step (gradients, clipping, Adam).
+Both at the sizes of today's Table 1 (width 128, two blocks), on the same objects, with the same first layer: that of
+``--weights``, such as runs/table1/parts/last, or the one that ships. The two take turns, so that other work on the
+machine hits both; processor time of a whole step (gradients, clipping, Adam).
 
-Run:  OMP_NUM_THREADS=1 python benchmarks/paper_step.py [--rounds 10] [--settings A,E]
+Run:  OMP_NUM_THREADS=1 python benchmarks/paper_step.py [--rounds 10] [--settings A,E] [--weights DIR]
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ BEFORE = {"reuse": 16, "target_points": 512, "decoded_points": None}
 """Of 0.1.0: steps that see a decomposition, points of the cloud and of each part that are compared."""
 
 
-def stepper(config: TrainConfig) -> Callable[[], float]:
+def stepper(config: TrainConfig, weights: str) -> Callable[[], float]:
     """A function that takes one step and gives its seconds; draws that only the first steps make are made."""
     model = untrained(config.model, 0)
-    model.parts.load_state_dict(load_named(SHIPPED).parts.state_dict())
+    model.parts.load_state_dict(load_named(weights).parts.state_dict())
     stage = stage_of("object", model, config)
     reuse = config.reuse("object")
     batches = Batches(
@@ -69,9 +70,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--data", default="shapes")
+    parser.add_argument("--weights", default=SHIPPED)
     options = parser.parse_args()
     keep_freed_memory()
-    first_layer = load_named(SHIPPED).config.parts
+    first_layer = load_named(options.weights).config.parts
     print(f"seconds a step, batch of 32, {torch.get_num_threads()} threads, median of {options.rounds}")
     for letter in options.settings.split(","):
         for name in OBJECTIVES:
@@ -81,7 +83,7 @@ def main() -> None:
             )
             assert isinstance(now.objective, PaperObjective)
             before = replace(now, objective=replace(now.objective, **BEFORE))
-            steps = stepper(before), stepper(now)
+            steps = stepper(before, options.weights), stepper(now, options.weights)
             seconds = [[step() for step in steps] for _ in range(options.rounds)]
             old, new = (statistics.median(column) for column in zip(*seconds, strict=True))
             steps_a_second = f"before {1 / old:.1f}, now {1 / new:.1f} steps a second"

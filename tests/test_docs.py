@@ -24,10 +24,9 @@ from geocaps import cli
 from geocaps.data.scenes import compose
 from geocaps.data.synthetic import make_shape
 from geocaps.errors import MissingExtraError, install_hint
-from geocaps.evaluation.table1 import configuration
+from geocaps.evaluation.table1 import SETTINGS, configuration, first_layer_configuration
 from geocaps.io import save_points
-from geocaps.model.checkpoint import SHIPPED, load_named
-from geocaps.training import StageConfig, preset
+from geocaps.training import preset
 from geocaps.training.loop import learning_rate
 
 ROOT = Path(__file__).parents[1]
@@ -460,15 +459,45 @@ def test_the_share_of_sure_answers_in_the_limits_is_that_of_the_results():
 
 def test_the_sums_of_learning_rates_are_those_of_the_schedules():
     paper = preset("E").object
-    run = StageConfig(steps=7000, warmup=429, learning_rate=1e-3, schedule="cosine")  # of 0.1.0, as the text says
-    today = configuration("E", load_named(SHIPPED).config.parts, "paper", paper_sizes=False).object.fitted(run.steps)
-    total, own, now = (sum(learning_rate(stage, step) for step in range(stage.steps)) for stage in (paper, run, today))
+    small = configuration("E", first_layer_configuration(False).model.parts, "chamfer", paper_sizes=False)
+    ours = table1_json()["settings"]["E"]
+    run = small.object.fitted(ours["planned_steps"])
+    total = sum(learning_rate(paper, step) for step in range(paper.steps))
+    own = sum(learning_rate(run, step) for step in range(ours["steps"]))
     text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
-    assert f"the sum of its learning rates is {total:.1f}" in text
-    assert f"that of this run is {own:.1f}" in text
-    times, rates = paper.steps / run.steps, total / own
+    assert f"the sum of the paper's learning rates is {total:.1f}, that of this run {own:.2f}" in text
+    times, rates = paper.steps / ours["steps"], total / own
     assert f"{times:.0f} times as many steps, and {rates:.1f} times the sum of rates" in text
-    assert f"today's schedule would have a sum of {now:.1f} in as many steps" in text
+
+
+def table1_json():
+    return json.loads((ROOT / "docs" / "results" / "table1.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("protocol", ["parts", "points"])
+def test_table_1_is_that_of_its_json(protocol):
+    """The tables of the text, figure by figure, against what the run wrote."""
+    settings, results = table1_json()["settings"], (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert {"A", "E"} <= set(settings) <= set("ABCDE")
+    assert set(settings) == set(SETTINGS) or "not evaluated" in results
+    assert len({one["steps"] for one in settings.values()}) == 1, "all settings have the same budget"
+    compared, diagnosis = (
+        {row[0][0]: row[1:] for row in map(cells, results.partition(title)[2].split("\n\n")[1].splitlines()[2:])}
+        for title in (f"**Table 1, protocol {protocol}, ", f"**Diagnosis, protocol {protocol}**")
+    )
+    for letter, one in settings.items():
+        figures = one[protocol]
+        named = [(name, f"{name}_ci") for name in ("rae_mean", "top1", "top10", "nn1")]
+        named.append(("rae_mean_of_ten", "rae_mean_ci_of_ten"))
+        for cell, (name, interval) in zip(compared[letter], named, strict=True):
+            low, high = figures[interval]
+            assert cell.partition(" → ")[2] == f"{figures[name]:.3f} [{low:.3f}, {high:.3f}]", (letter, name)
+        shown = ("rae_median", "within_15", "right_signs", "modulo_signs", "within_15_modulo_signs")
+        shown += ("modulo_principal_signs",)
+        for cell, name in zip(diagnosis[letter], shown, strict=False):
+            assert cell == f"{figures[name]:.3f}", (letter, name)
+        assert diagnosis[letter][-3] == f"{one['spread']:.0f}°"
+        assert diagnosis[letter][-2].split(" of ")[0] == str(one["steps"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -15,15 +15,24 @@ from geocaps.datasets import load
 from geocaps.errors import ConfigError
 from geocaps.evaluation import figures
 from geocaps.evaluation import table1 as module
-from geocaps.evaluation.answers import encode_all, seen_by
+from geocaps.evaluation.answers import decomposed_anew, encode_all, seen_by
 from geocaps.evaluation.pairs import Pairs
-from geocaps.evaluation.table1 import OBJECTIVES, PAPER, SETTINGS, configuration, paper_table, table1, write_table1
+from geocaps.evaluation.table1 import (
+    OBJECTIVES,
+    PAPER,
+    SETTINGS,
+    configuration,
+    first_layer_configuration,
+    table1,
+)
+from geocaps.evaluation.table1_report import paper_table, write_table1
+from geocaps.geometry.se3 import Pose
 from geocaps.model.capsules import Parts
 from geocaps.model.checkpoint import read_config, save_checkpoint
 from geocaps.model.config import PaperObjectConfig
 from geocaps.model.config import preset as model_preset
 from geocaps.training import preset
-from geocaps.training.config import PaperObjective
+from geocaps.training.config import PaperObjective, StageConfig
 from geocaps.training.loop import learning_rate
 from tests.model.conftest import TINY_PAPER, make_model
 from tests.training.tiny import MODEL, write_data
@@ -65,6 +74,11 @@ def test_the_rate_starts_at_the_papers_and_rises_before_the_noise():
     assert config.objective.noise_degrees(0.55) == 180
 
 
+def test_a_setting_whose_votes_collapse_is_measured_too():
+    assert configuration("A", PARTS, "paper", paper_sizes=False).objective.least_spread == 0
+    assert configuration("A", PARTS, "paper", paper_sizes=True).objective.least_spread > 0
+
+
 def test_objectives_are_the_papers_and_one_departure():
     paper, ours = (configuration("E", PARTS, name, paper_sizes=False).objective.weights for name in OBJECTIVES)
     assert paper == preset("E").objective.weights
@@ -96,10 +110,53 @@ def test_another_layer_sees_the_same_parts_from_new_starts(paper_model, make_set
     torch.testing.assert_close(parse.object.feature, first.answers.feature)
 
 
-@pytest.mark.slow
-def test_table1_trains_then_reads(tmp_path, monkeypatch):
-    """The real training loop on a tiny model: seconds instead of minutes."""
-    made = module.configuration
+def test_parts_found_anew_from_random_starts_are_others(paper_model, make_set):
+    """In the cloud's own frame a rotated cloud would have the same parts, rotated; in the paper it has others."""
+    data = make_set(objects=4)
+    pairs = [Pairs(data, 48, 0).pair(index, "points") for index in range(4)]
+    first, second = (encode_all(paper_model, [getattr(pair, view) for pair in pairs]) for view in ("first", "second"))
+    repeated = [one.encodings.parse.parts.feature for one in (first, second)]
+    torch.testing.assert_close(*repeated, atol=1e-4, rtol=1e-4)
+    anew = [decomposed_anew(paper_model, first, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    features = [one.encodings.parse.parts.feature for one in anew]
+    assert torch.equal(features[0], features[1])
+    assert not torch.isclose(features[0], features[2], atol=1e-4).all()
+    assert not torch.isclose(features[0], repeated[0], atol=1e-4).all()
+    capsules = anew[0].encodings[0].parts
+    assert np.array_equal(capsules.feature, features[0][0].numpy())
+    assert capsules.share.sum() == pytest.approx(1)
+
+
+def test_a_layer_that_does_not_start_at_random_finds_no_other_parts(model, make_set):
+    encoded = encode_all(model, [Pairs(make_set(objects=1), 48, 0).pair(0, "points").first])
+    assert decomposed_anew(model, encoded, torch.Generator().manual_seed(1)) is encoded
+
+
+def test_the_picture_shows_where_random_starts_lead(paper_model, make_set):
+    """An untrained layer finds another frame from every start; one that had found the canonical one would not."""
+    cloud = make_set(objects=1).samplings(0, 48, 1, torch.Generator().manual_seed(0))[0]
+    turns = Pose.random(5, generator=torch.Generator().manual_seed(1))
+    frames = figures.canonical_of_turned_parts(paper_model, cloud, turns, torch.Generator().manual_seed(2))
+    apart = (frames[:, :1] - frames).norm(dim=2)
+    torch.testing.assert_close(apart, apart[:1].expand_as(apart), atol=1e-4, rtol=0)
+    assert (frames[1:] - frames[0]).abs().amax(dim=(1, 2)).min() > 0.1
+    again = figures.canonical_of_turned_parts(paper_model, cloud, turns, torch.Generator().manual_seed(2))
+    assert torch.equal(frames, again)
+
+
+def test_the_first_layer_is_the_papers_with_fewer_points():
+    small, paper = (first_layer_configuration(paper_sizes) for paper_sizes in (False, True))
+    assert paper.model == preset("paper").model
+    assert paper.parts == preset("paper").parts
+    assert small.stages == paper.stages == ("parts",)
+    assert (small.model.parts.parts, small.model.parts.feature, small.model.parts.start) == (16, 8, "random")
+    assert small.model.parts == replace(paper.model.parts, views=2, decoded=64)
+
+
+def made_tiny(monkeypatch):
+    """The settings of the real configuration, at sizes that take seconds."""
+    made, made_first = module.configuration, module.first_layer_configuration
+    seconds = {"validation_objects": 2, "validations": 1, "tensorboard": False}
 
     def tiny(letter, first_layer, objective, paper_sizes):
         config = made(letter, first_layer, objective, paper_sizes)
@@ -111,12 +168,50 @@ def test_table1_trains_then_reads(tmp_path, monkeypatch):
             model=model,
             object=replace(config.object, batch=4, warmup=0),
             objective=replace(config.objective, reuse=2, target_points=32, decoded_points=4),
-            validation_objects=2,
-            validations=1,
-            tensorboard=False,
+            **seconds,
+        )
+
+    def tiny_first(paper_sizes):
+        config = made_first(paper_sizes)
+        parts = replace(config.model.parts, parts=8, width=16, blocks=1, decoder_width=16, decoded=16, iterations=2)
+        return replace(
+            config, model=replace(config.model, points=64, parts=parts), parts=StageConfig(steps=3, batch=4), **seconds
         )
 
     monkeypatch.setattr(module, "configuration", tiny)
+    monkeypatch.setattr(module, "first_layer_configuration", tiny_first)
+
+
+@pytest.mark.slow
+def test_table1_trains_a_first_layer_and_keeps_it(tmp_path, monkeypatch):
+    made_tiny(monkeypatch)
+    data = write_data(tmp_path / "ellipsoids.npz")
+    dataset, said = load(data).subset(range(4)), []
+    options = {"budget": 1.0, "steps": 2, "train_data": str(data), "points": 64, "say": said.append}
+    early = table1(dataset, tmp_path / "runs", settings=["A"], until=1, **options)
+    assert (early["A"].steps, early["A"].planned) == (1, 2)
+    rows = table1(dataset, tmp_path / "runs", settings=["A"], **options)
+    assert rows["A"].steps == 2
+    assert rows["A"].figures != early["A"].figures
+    first = read_config(tmp_path / "runs" / "parts" / "last").parts
+    assert first.start == "random"
+    assert read_config(tmp_path / "runs" / "A" / "last").parts == first
+    kept = (tmp_path / "runs" / "parts" / "last" / "card.md").read_text()
+    assert "step 3 of 3" in kept
+    said.clear()
+    table1(dataset, tmp_path / "runs", settings=["A", "E"], **options)
+    assert [sentence.partition("runs/")[2] for sentence in said if "finished before" in sentence] == [
+        "parts: finished before, after 3 steps",
+        "A: finished before, after 2 steps",
+    ]
+    by_time = table1(dataset, tmp_path / "timed", settings=["A"], **options | {"steps": None, "budget": 0.05})
+    assert by_time["A"].steps >= 1
+
+
+@pytest.mark.slow
+def test_table1_trains_then_reads(tmp_path, monkeypatch):
+    """The real training loop on a tiny model: seconds instead of minutes."""
+    made_tiny(monkeypatch)
     data = write_data(tmp_path / "ellipsoids.npz")
     dataset = load(data).subset(range(4))
     said = []

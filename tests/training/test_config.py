@@ -30,6 +30,15 @@ def test_a_configuration_survives_json(name: str) -> None:
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_a_value_that_is_newer_than_the_file_is_the_default() -> None:
+    for name in ("cpu", "E"):
+        values = preset(name, init=None).to_dict()
+        del values["objective"]["reuse"]
+        assert TrainConfig.from_dict(values).objective == replace(
+            PRESETS[name].objective, reuse=type(PRESETS[name].objective)().reuse
+        )
+
+
 def test_differences_are_named() -> None:
     a = preset("cpu")
     b = replace(a, seed=3, model=replace(a.model, points=512))

@@ -4,25 +4,26 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from geocaps.model.autoencoder import untrained
 from geocaps.training.batches import Batches, open_data
 from geocaps.training.distributed import World
-from geocaps.training.loop import SPACING, StepGradients
+from geocaps.training.loop import SPACING, Draws, StepGradients
 from geocaps.training.stage import stage_of
 from tests.training import tiny
 
 REUSE = 3
 
 
-def made(data: Path) -> StepGradients:
+def made(data: Path, kept: Draws | None = None) -> StepGradients:
     config = replace(tiny.config("unused", data), object_augmentation=tiny.AUGMENTATION)
     stage = stage_of("object", untrained(config.model, 0), config)
     batches = Batches(
         open_data(config)[0], points=64, samplings=2, batch=2, pieces=1, augmentation=tiny.AUGMENTATION, key=(0, 1)
     )
-    return StepGradients(stage, stage, batches, World(0, 1, torch.device("cpu")), reuse=REUSE)
+    return StepGradients(stage, stage, batches, World(0, 1, torch.device("cpu")), reuse=REUSE, kept=kept)
 
 
 def test_every_draw_is_seen_as_often_as_said_each_time_beside_others(data: Path) -> None:
@@ -56,6 +57,19 @@ def test_the_pool_does_not_grow_and_the_long_run_makes_one_draw_a_step(data: Pat
     made_before = set(steps._pool)
     steps._drawn(6 * SPACING, 0)
     assert len(set(steps._pool) - made_before) == 1
+
+
+def test_kept_draws_are_the_same_and_are_not_made_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: Draws = {}
+    first = made(data, kept)._drawn(0, 0)
+    assert set(kept) == {(0, 0), (SPACING, 0), (2 * SPACING, 0)}
+    again = made(data, kept)
+    monkeypatch.setattr(again.stage, "prepare", None)
+    other = again._drawn(0, 0)
+    alone = made(data)._drawn(0, 0)
+    for name, tensor in alone.seen.items():
+        assert torch.equal(tensor, first.seen[name]), name
+        assert torch.equal(tensor, other.seen[name]), name
 
 
 def test_the_two_views_are_decomposed_each_on_its_own(data: Path) -> None:

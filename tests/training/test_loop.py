@@ -123,6 +123,8 @@ def test_a_training_whose_votes_are_all_alike_is_stopped(data: Path, tmp_path: P
     assert [one["spread"] for one in tiny.records(tmp_path / "off", "train", "object")] == pytest.approx(
         [0] * 3, abs=0.1
     )
+    allowed = replace(slow, objective=replace(slow.objective, least_spread=0.0))
+    assert train(replace(allowed, init=str(tmp_path / "constant"), out=str(tmp_path / "allowed"))).steps == 10
 
 
 def test_a_run_is_never_overwritten(run: Path, data: Path) -> None:
@@ -135,6 +137,16 @@ def test_resuming_a_finished_run_changes_nothing(run: Path, data: Path) -> None:
     result = train(tiny.config(run, data), resume=True)
     assert (run / "last" / "model.safetensors").read_bytes() == before
     assert result.figures["object"]["chamfer"] > 0
+
+
+def test_a_run_that_stops_early_goes_on_to_the_same_end(run: Path, data: Path, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path / "out", data, stage="parts")
+    assert [train(config, until=4, resume=resume).steps for resume in (False, True)] == [4, 4]
+    assert not (tmp_path / "out" / "parts").exists()
+    assert [one["step"] for one in tiny.records(tmp_path / "out", "validation", "parts")] == [0, 4]
+    assert train(config, resume=True).steps == 10
+    mine, theirs = (load_checkpoint(place / "parts").parts.state_dict() for place in (tmp_path / "out", run))
+    assert all(torch.equal(mine[name], value) for name, value in theirs.items())
 
 
 def test_resume_refuses_another_configuration(run: Path, data: Path) -> None:

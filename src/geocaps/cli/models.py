@@ -117,6 +117,7 @@ def evaluate(
     table1: Flag = False,
     budget: str = "5m",
     steps: Count = None,
+    until: Count = None,
     settings: str = "A,B,C,D,E",
     objective: Literal["paper", "chamfer"] = "paper",
     train_data: str = "shapes",
@@ -144,8 +145,10 @@ def evaluate(
         out: Folder for results.json, results.md and the figures; with --table1 also for the runs.
         report: Folder for report.html, a single page with all tables and figures.
         table1: Train the paper's settings A to E (or read finished runs) and print its Table 1 beside ours.
-        budget: With --table1: training time of each setting, such as 5m or 1h. The first layer is that of --weights.
+        budget: With --table1: training time of each setting, such as 5m or 1h, and of their common first layer, unless
+            --weights names one.
         steps: With --table1: the number of steps of each setting, instead of a time.
+        until: With --table1: measure each setting after that many of its steps; without it later, they go on.
         settings: With --table1: only these, separated by commas, so that several processes can share the work.
         objective: With --table1: paper trains on L_part + 0.01 Chamfer, chamfer on 10 Chamfer alone (ours).
         train_data: With --table1: the data set to train on.
@@ -165,8 +168,8 @@ def evaluate(
         if out is None:
             raise UsageError("--table1 needs --out DIR, the folder for its runs")
         from geocaps.evaluation import figures
-        from geocaps.evaluation.table1 import paper_table, write_table1
         from geocaps.evaluation.table1 import table1 as run_table1
+        from geocaps.evaluation.table1_report import paper_table, write_table1
 
         make_folder(out)
         rows = run_table1(
@@ -174,9 +177,10 @@ def evaluate(
             out,
             budget=_budget(budget, steps),
             steps=steps,
+            until=until,
             settings=_letters(settings),
             objective=objective,
-            weights=name,
+            weights=None if weights is None else name,
             train_data=train_data,
             train_classes=train_classes,
             paper_sizes=paper_sizes,

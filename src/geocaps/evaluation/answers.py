@@ -15,7 +15,7 @@ from torch import Tensor
 from geocaps.apps.clouds import to_user
 from geocaps.apps.decoding import Parsed
 from geocaps.apps.encode import Model
-from geocaps.apps.encoding import Encodings
+from geocaps.apps.encoding import Encodings, PartCapsules
 from geocaps.geometry.sampling import evenly
 from geocaps.geometry.se3 import Batch, Pose, concatenate, normalize_quaternion
 from geocaps.geometry.similarity import Similarity
@@ -127,6 +127,33 @@ def turned_parts(model: Model, seen: Encodings, turn: Pose, trials: int, generat
     turn = turn.to(torch.float32)
     parts = Parts(seen.parse.parts.placed_at(turn[:, None]), seen.parse.share)
     return second_layer(model, seen, parts, generator, trials, turn)
+
+
+@torch.no_grad()
+def decomposed_anew(model: Model, encoded: Encoded, generator: torch.Generator) -> Encoded:
+    """The same clouds with other parts, found again from new random starts, if the first layer starts at random.
+
+    Encoding repeats those starts, in the cloud's own frame: the parts of a rotated cloud would be the same parts,
+    rotated. In the paper they are others. The object capsules stay; :func:`seen_by` replaces them.
+    """
+    layer = model.network.parts
+    if layer.config.start != "random":
+        return encoded
+    found = []
+    for seen in encoded.batches:
+        points = model_points(model, seen)
+        parts = layer(points, layer.initial(points, generator)).parts
+        parse = replace(seen.parse, parts=parts.capsules, share=parts.share)
+        for row, one in enumerate(seen):
+            own = one.normalization
+            capsules = PartCapsules(
+                pose=to_user(parse.parts.pose[row], own),
+                feature=parse.parts.feature[row].numpy(),
+                share=parse.share[row].numpy(),
+                percept=one.parts.percept,
+            )
+            found.append(replace(one, parts=capsules, inside=Parsed(model.network, parse[row : row + 1], own)))
+    return Encoded(Encodings(found), encoded.seconds)
 
 
 def seen_by(model: Model, encoded: Encoded, generator: torch.Generator) -> Encoded:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from geocaps.apps.drawing import Grid, draw_points, draw_surfaces, label_colors, part_colors, to_png
 from geocaps.apps.encode import Model
-from geocaps.apps.encoding import Encoding
+from geocaps.apps.encoding import Encoding, Encodings
 from geocaps.apps.rendering import Scene
 from geocaps.data import PointDataset
-from geocaps.evaluation.answers import encode_all
+from geocaps.evaluation.answers import encode_all, model_points, turned_parts
 from geocaps.evaluation.protocols import alignment_scope
 from geocaps.evaluation.run import Evaluation
 from geocaps.geometry.sampling import at_most
@@ -91,18 +91,34 @@ def canonical(evaluation: Evaluation) -> bytes:
 
 
 def settings(models: Mapping[str, Model], dataset: PointDataset, points: int, seed: int) -> bytes:
-    """One object rotated through 50 angles, superimposed in the canonical frames of each model (Table 1)."""
+    """One object, its part capsules rotated by 50 angles, superimposed in the canonical frames that each model finds.
+
+    As in the paper (Table 1), every frame is found from a random start of its own.
+    """
     index = int(np.flatnonzero(alignment_scope(dataset).aligned)[0])
     generator = random_stream(seed, _STREAM, index)
-    cloud = dataset.samplings(index, points, 1, generator)
+    cloud = dataset.samplings(index, points, 1, generator)[0]
+    turns = _full_turn(generator)
     repeated = cloud.expand(_ANGLES, -1, -1)
-    turned = _full_turn(generator).apply(repeated)
     grid = Grid(1, 1 + len(models))
-    _superimpose(grid.panel(0, 0, "50 inputs"), turned.numpy(), repeated)
+    _superimpose(grid.panel(0, 0, "50 inputs"), turns.apply(repeated).numpy(), repeated)
     for column, (name, model) in enumerate(models.items(), start=1):
-        upright = model.encode(cloud[0]).pose
-        _superimpose(grid.panel(0, column, name), upright.apply(_canonical(model, turned)), repeated)
+        frames = canonical_of_turned_parts(model, cloud, turns, random_stream(seed, _STREAM, index, 1))
+        _superimpose(grid.panel(0, column, name), frames.numpy(), repeated)
     return grid.png()
+
+
+def canonical_of_turned_parts(
+    model: Model, cloud: Float[Tensor, "n 3"], turns: Pose, generator: torch.Generator
+) -> Float[Tensor, "k n 3"]:
+    """A cloud, turned by each of ``turns [k]``, in the canonical frame that is found for its part capsules, turned.
+
+    All are turned back alike, so that the picture is as upright as the cloud.
+    """
+    one = model.encode(cloud)
+    seen = Encodings([one] * turns.shape[0])
+    found = turned_parts(model, seen, turns, 1, generator).object.pose
+    return one.parse.object.pose.apply(found.observe(turns.apply(model_points(model, seen))))
 
 
 def errors(evaluation: Evaluation) -> bytes:

@@ -2,9 +2,10 @@
 
 The paper trains a 1024-wide second layer for half a day on a GPU. By default the choices that define the settings
 (views, noise, voting steps, random start, quaternion poses) are applied to a small layer with a short schedule, both
-from :func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is given, shared and kept fixed, as in
-the paper. The paper's figures are accompanied by a diagnosis, because a mean angle cannot distinguish a constant vote
-from axes that are found with random signs.
+from :func:`configuration`; ``paper_sizes`` keeps the paper's. The first layer is trained first
+(:func:`first_layer_configuration`) or given; it is shared and kept fixed, as in the paper. The paper's figures are
+accompanied by a diagnosis, because a mean angle cannot distinguish a constant vote from axes that are found with random
+signs.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ import torch
 from geocaps.apps.encode import Model
 from geocaps.data import PointDataset
 from geocaps.errors import CheckpointError
-from geocaps.evaluation.answers import Encoded, encode_all, model_points, seen_by
-from geocaps.evaluation.metrics import Summary, alignment_summary, chance_modulo_signs, sign_summary
+from geocaps.evaluation.answers import Encoded, decomposed_anew, encode_all, model_points, seen_by
+from geocaps.evaluation.metrics import Summary, alignment_summary, sign_summary
 from geocaps.evaluation.pairs import Pairs
 from geocaps.evaluation.protocols import MODEL as OWN_ROW
-from geocaps.evaluation.protocols import Scope, Views, alignment_scope, chance, measure_rows
-from geocaps.evaluation.report import Table, write_file, write_json
-from geocaps.evaluation.run import described
+from geocaps.evaluation.protocols import Scope, Views, alignment_scope, measure_rows
+from geocaps.evaluation.report import write_json
 from geocaps.geometry.frames import principal_axes
 from geocaps.geometry.se3 import Pose
-from geocaps.model.checkpoint import SHIPPED, load_named, load_training_state
+from geocaps.model.checkpoint import load_named, load_training_state
 from geocaps.model.config import PaperObjectConfig, PaperWeights, PartsConfig
 from geocaps.model.object_paper import PaperObject
 from geocaps.training import PaperObjective, StageConfig, TrainConfig, load_checkpoint, preset, train
 from geocaps.training.batches import open_data, random_stream
+from geocaps.training.loop import Draws
 from geocaps.training.run import RunState, resumed
 
 SETTINGS = {
@@ -63,6 +64,25 @@ OBJECTIVES = {"paper": PaperWeights(part=1.0, chamfer=0.01), "chamfer": PaperWei
 
 
 # ── training ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def first_layer_configuration(paper_sizes: bool) -> TrainConfig:
+    """The training configuration of the first layer that all settings share, all but its data.
+
+    It is the paper's: 16 parts of 8 numbers, from random rotations. Without ``paper_sizes`` clouds have half as many
+    points, two viewpoints agree in place of four, parts are decoded to 64 points, and the schedule takes ten minutes.
+    """
+    paper = replace(preset("paper"), stage="parts", tensorboard=False)
+    if paper_sizes:
+        return paper
+    return replace(
+        paper,
+        model=replace(paper.model, points=1024, parts=replace(paper.model.parts, views=2, decoded=64)),
+        parts=StageConfig(steps=1_500, batch=16, warmup=60, learning_rate=2e-3, schedule="cosine", clip=1.0),
+        validations=10,
+        validation_objects=64,
+        save_every=250,
+    )
 
 
 def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_sizes: bool) -> TrainConfig:
@@ -119,6 +139,7 @@ def configuration(letter: str, first_layer: PartsConfig, objective: str, paper_s
             reuse=32,
             target_points=256,
             decoded_points=9,
+            least_spread=0.0,  # a setting that collapses is a result
         ),
         validations=10,
         validation_objects=64,
@@ -137,6 +158,8 @@ class Row:
     spread: float
     curve: list[dict[str, Any]]
     steps: int
+    planned: int
+    """The number of steps to which the schedule is fitted, all of which are taken unless ``until`` is given."""
     seconds: float
 
 
@@ -146,9 +169,10 @@ def table1(
     *,
     budget: float,
     steps: int | None = None,
+    until: int | None = None,
     settings: Sequence[str] = tuple(SETTINGS),
     objective: str = "paper",
-    weights: str = SHIPPED,
+    weights: str | None = None,
     train_data: str = "shapes",
     train_classes: str | None = None,
     paper_sizes: bool = False,
@@ -158,46 +182,57 @@ def table1(
 ) -> dict[str, Row]:
     """Trains each setting for ``budget`` seconds in ``out/LETTER`` on the first layer of ``weights``, then measures it.
 
-    With ``steps`` each setting takes that many steps instead, however long they take. A finished run is not trained
-    again, an unfinished one is resumed, and a run that was evaluated on the same views keeps its figures.
+    Without ``weights`` a first layer is trained before, for as long, in ``out/parts``. With ``steps`` each setting
+    takes that many steps instead, however long they take, and the first layer those of its own configuration. A
+    finished run is not trained again, an unfinished one is resumed, and a run that was evaluated on the same views
+    keeps its figures. With ``until`` every setting is measured after that many of its steps; later calls go on.
     """
+    common: dict[str, Any] = {"data": train_data, "classes": train_classes, "seed": seed}
+    if steps is None:
+        common["budget"] = budget
+    if weights is None:
+        folder = out / "parts"
+        finished(replace(first_layer_configuration(paper_sizes), out=str(folder), **common), say)
+        weights = str(folder / "last")
     first_layer = load_named(weights).config.parts
     shared = SharedViews(dataset, points, seed)
+    # At the paper's sizes they would not fit into memory; for equal times, the first setting alone would make them.
+    draws: Draws | None = None if paper_sizes or steps is None else {}
     rows = {}
     for letter in settings:
         folder = out / letter
         config = replace(
             configuration(letter, first_layer, objective, paper_sizes),
-            data=train_data,
-            classes=train_classes,
             init=weights,
             stage="object",
             out=str(folder),
-            seed=seed,
+            **common,
         )
-        if steps is None:
-            config = replace(config, budget=budget)
-        else:
+        if steps is not None:
             config = replace(config, object=config.object.fitted(steps))
-        state = finished(config, say)
+        state = finished(config, say, draws, until)
         model = Model(load_checkpoint(folder / "last"))
         trained = {"training": replace(config, out="").to_dict(), "steps": state.step}
         found = figures_of(model, shared, folder, trained, say)
-        rows[letter] = Row(model, found["figures"], found["spread"], curve(folder), state.step, state.elapsed)
+        rows[letter] = Row(
+            model, found["figures"], found["spread"], curve(folder), state.step, state.steps, state.elapsed
+        )
         parts = rows[letter].figures["parts"]
         say(f"setting {letter}: rotation error {parts['rae_mean']:.3f} after {state.step} steps")
     return rows
 
 
-def finished(config: TrainConfig, say: Callable[[str], None]) -> RunState:
-    """Trains to the end, and returns the final state. A finished run of the same configuration is not trained again."""
+def finished(
+    config: TrainConfig, say: Callable[[str], None], draws: Draws | None = None, until: int | None = None
+) -> RunState:
+    """Trains to the end, or ``until``, and returns the final state. A run that is as far is not trained again."""
     state = _state(Path(config.out))
-    if state is not None and 0 < state.steps == state.step:
+    if state is not None and 0 < min(state.steps, until or state.steps) <= state.step:
         resumed(config, open_data(config)[0].fingerprint)
         say(f"{config.out}: finished before, after {state.step} steps")
         return state
     say(f"{config.out}: training")
-    train(config, resume=state is not None)
+    train(config, resume=state is not None, draws=draws, until=until)
     ended = _state(Path(config.out))
     assert ended is not None
     return ended
@@ -231,7 +266,8 @@ class SharedViews:
 
     def __init__(self, dataset: PointDataset, points: int, seed: int) -> None:
         self.dataset, self.points, self.seed = dataset, points, seed
-        self.pairs = Pairs(dataset, points, seed)
+        pairs = Pairs(dataset, points, seed)
+        self.pairs = tuple(pairs.pair(index, "points") for index in range(len(pairs)))
         self._encoded: tuple[Encoded, Encoded] | None = None
 
     @cached_property
@@ -250,12 +286,13 @@ class SharedViews:
 
     def seen(self, model: Model) -> dict[str, Views]:
         """The views as seen by a setting's model. All have the same first layer, so parts are computed only once."""
-        pairs = tuple(self.pairs.pair(index, "points") for index in range(len(self.pairs)))
+        pairs = self.pairs
         if self._encoded is None:
-            self._encoded = (
-                encode_all(model, [pair.first for pair in pairs]),
-                encode_all(model, [pair.second for pair in pairs]),
+            first, second = (
+                decomposed_anew(model, encode_all(model, clouds), random_stream(self.seed, _PART_STARTS, view))
+                for view, clouds in enumerate(([pair.first for pair in pairs], [pair.second for pair in pairs]))
             )
+            self._encoded = first, second
         first, second = (
             seen_by(model, encoded, random_stream(self.seed, _STARTS, view))
             for view, encoded in enumerate(self._encoded)
@@ -266,7 +303,7 @@ class SharedViews:
         }
 
 
-_STARTS, _SPREAD = 101, 102
+_STARTS, _SPREAD, _PART_STARTS = 101, 102, 103
 
 
 def figures_of(
@@ -328,59 +365,3 @@ def _spread(model: Model, encoded: Encoded, seed: int) -> float:
     assert isinstance(layer, PaperObject)
     angles = [layer.spread(model_points(model, seen), seen.parse.parts, generator) for seen in encoded.batches]
     return float(torch.cat(angles).mean())
-
-
-# ── the table ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-_COMPARED = {"rae_mean": "rotation error", "top1": "top-1", "top10": "top-10", "nn1": "1-NN"}
-_DIAGNOSIS = {
-    "rae_median": "median",
-    "within_15": "≤ 15°",
-    "right_signs": "right signs",
-    "modulo_signs": "error modulo signs",
-    "within_15_modulo_signs": "≤ 15° modulo signs",
-}
-
-
-def paper_table(rows: dict[str, Row], dataset: PointDataset) -> str:
-    """The paper's figures beside ours for each protocol, with the diagnosis of ours."""
-    return "\n\n".join(_table(protocol, rows, dataset).markdown() for protocol in PROTOCOLS)
-
-
-def _table(protocol: str, rows: dict[str, Row], dataset: PointDataset) -> Table:
-    stated = PAPER if protocol == "parts" else PAPER_POINTS
-    header = ["setting", *(f"{text} (paper → ours)" for text in _COMPARED.values()), "best of ten (paper → ours)"]
-    header += [*_DIAGNOSIS.values(), "spread", "steps", "minutes"]
-    lines = []
-    for letter, row in rows.items():
-        paper, ours = stated.get(letter, {}), row.figures[protocol]
-        cells = [f"{_text(paper.get(name))} → {_text(ours[name])}" for name in _COMPARED]
-        cells.append(f"{_text(paper.get('best_of_ten'))} → {_text(ours['rae_mean_of_ten'])}")
-        cells += [_text(ours[name]) for name in _DIAGNOSIS]
-        cells += [f"{row.spread:.0f}°", str(row.steps), f"{row.seconds / 60:.1f}"]
-        lines.append((f"{letter}. {SETTINGS[letter]}", *cells))
-    one, ten = chance(protocol, dataset, 1), chance(protocol, dataset, TRIALS)
-    cells = [_text(one["rae_random" if name == "rae_mean" else name]) for name in _COMPARED]
-    cells += [_text(ten[f"rae_oracle_best_of_{TRIALS}"]), "–", _text(one["within_15"]), "0.250"]
-    cells += [_text(chance_modulo_signs()), _text(4 * one["within_15"]), "–", "–", "–"]
-    lines.append((f"chance: a random answer (identity: {one['rae_identity']:.3f})", *cells))
-    return Table(f"Table 1, protocol {protocol}, {dataset.name} ({len(dataset)} objects)", tuple(header), tuple(lines))
-
-
-def _text(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "–"
-
-
-def write_table1(rows: dict[str, Row], dataset: PointDataset, picture: bytes, folder: Path) -> dict[str, Any]:
-    """``table1.json``, ``table1.md`` and ``settings.png`` beside the runs; returns what the JSON holds."""
-    settings = {
-        letter: row.figures
-        | {"spread": row.spread, "steps": row.steps, "seconds": row.seconds, "curve": row.curve}
-        | {"paper": PAPER[letter]}
-        for letter, row in rows.items()
-    }
-    result = {"data": described(dataset), "settings": settings}
-    write_json(folder, "table1.json", result)
-    write_file(folder, "settings.png", picture)
-    write_file(folder, "table1.md", (paper_table(rows, dataset) + "\n").encode())
-    return result

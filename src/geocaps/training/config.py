@@ -91,6 +91,7 @@ class PaperObjective:
     reuse: int = 1  # steps that use a sampling and its decomposition; a batch has batch / reuse fresh objects
     target_points: int | None = None  # points with which a reconstruction is compared; None: all, as in the paper
     decoded_points: int | None = None  # points to which each part is decoded, a square number; None: M
+    least_spread: float = 5.0  # degrees; a training whose votes spread less after 600 steps stops; 0: none does
 
     def __post_init__(self) -> None:
         _require_weights(self.weights)
@@ -100,6 +101,7 @@ class PaperObjective:
             _require(0 <= getattr(self, name) <= 180, f"objective.{name} must lie in 0 to 180", getattr(self, name))
         _require(0 <= self.ramp_from <= self.ramp_to <= 1, "objective.ramp_from must not pass ramp_to", self.ramp_from)
         _require(self.reuse >= 1, "objective.reuse must be at least 1", self.reuse)
+        _require(0 <= self.least_spread <= 180, "objective.least_spread must lie in 0 to 180", self.least_spread)
         _require_target(self.target_points)
         decoded = self.decoded_points
         square = decoded is None or (decoded >= 1 and math.isqrt(decoded) ** 2 == decoded)
@@ -268,10 +270,10 @@ def _made(kind: Any, value: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         if not isinstance(value, dict):
             return value if value is None else _made(get_args(kind)[0], value)
-        # Of two layers or objectives, the one with exactly these names, since all of them are always written.
+        # Of two layers or objectives, the one that has all these names: all are always written, but some may be new.
         kinds = [one for one in get_args(kind) if is_dataclass(one)]
-        exact = [one for one in kinds if value.keys() == {entry.name for entry in fields(one)}]
-        return _made((exact or kinds)[0], value)
+        known = [one for one in kinds if value.keys() <= {entry.name for entry in fields(one)}]
+        return _made((known or kinds)[0], value)
     return value
 
 

@@ -50,18 +50,27 @@ class TrainResult:
     validation_objects: int
 
 
-def train(config: TrainConfig, *, resume: bool = False, reduce_batch: bool = True) -> TrainResult:
+def train(
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    reduce_batch: bool = True,
+    draws: Draws | None = None,
+    until: int | None = None,
+) -> TrainResult:
     """Trains the stages of ``config`` one after the other. Checkpoints: ``OUT/last``, ``OUT/best``, ``OUT/parts``.
 
     A batch that is larger than the data set is reduced, with a message; without ``reduce_batch`` it is an error.
-    ``OUT/best`` is chosen on at least 16 held-out objects; with fewer there is none.
+    ``OUT/best`` is chosen on at least 16 held-out objects; with fewer there is none. ``draws``, kept by the caller, are
+    shared by trainings of the paper's object layer that differ in nothing that these depend on. With ``until``, a
+    training of one stage stops after that many of its steps, to be resumed later.
     """
     keep_freed_memory()
     is_new = not Path(config.out).exists()
     world = join(config.device)
     try:
         with ExitStack() as stack:
-            return _train(config, resume, reduce_batch, world, stack)
+            return _train(config, resume, reduce_batch, draws, until, world, stack)
     finally:
         world.close()
         if is_new:
@@ -69,7 +78,15 @@ def train(config: TrainConfig, *, resume: bool = False, reduce_batch: bool = Tru
                 Path(config.out).rmdir()  # only if it is empty: the run never started
 
 
-def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, stack: ExitStack) -> TrainResult:
+def _train(
+    config: TrainConfig,
+    resume: bool,
+    reduce_batch: bool,
+    draws: Draws | None,
+    until: int | None,
+    world: World,
+    stack: ExitStack,
+) -> TrainResult:
     clock = time.monotonic()
     out = Path(config.out)
     dataset, held_out = open_data(config)
@@ -134,7 +151,7 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             augmentation=config.augmentation(name),
             key=(config.seed, STAGES.index(name)),
         )
-        step_gradients = StepGradients(stage, averaged, batches, world, reuse=reuse)
+        step_gradients = StepGradients(stage, averaged, batches, world, reuse=reuse, kept=draws)
 
         if state.steps == 0:
             monitor.begin(name, 0, settings.steps if config.budget is None else None)
@@ -157,8 +174,9 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
             batches.group(stage.similar())
         settings = settings.fitted(state.steps)
         monitor.begin(name, state.step, state.steps)
+        end = state.steps if until is None else min(state.steps, until)
 
-        while state.step < state.steps:
+        while state.step < end:
             started = time.perf_counter()
             rate = learning_rate(settings, state.step)
             share = state.step / state.steps
@@ -186,22 +204,22 @@ def _train(config: TrainConfig, resume: bool, reduce_batch: bool, world: World, 
                 record["noise_degrees"] = noise
             state.elapsed = time.monotonic() - clock
             monitor.step(state.step, record, log=state.step % config.log_every == 0)
-            if state.step % state.validate_every == 0 or state.step == state.steps:
+            if state.step % state.validate_every == 0 or state.step == end:
                 with _explained(state, step_gradients, config):
                     validate(stage)
             stopping = world.any(stop.asked)
-            if stopping or state.step % config.save_every == 0 or state.step == state.steps:
+            if stopping or state.step % config.save_every == 0 or state.step == end:
                 save("last", Kept(optimizer.state_dict(), stage.found()))
-            if stopping and state.step < state.steps:
+            if stopping and state.step < end:
                 raise TrainingError(
                     f"stopped as asked at step {state.step} of {state.steps} of stage {name}; everything is in {out}: "
                     f"continue with  geocaps train --out {out} --resume"
                 )
-        if name == "parts":
+        if name == "parts" and state.step == state.steps:
             save("parts")
     last, best = out / "last", out / "best" if chooses else None
     monitor.say(f"done: {last}" + (f" and {best}" if best else ""))
-    return TrainResult(out, state.steps, state.figures, last, best, held)
+    return TrainResult(out, state.step, state.figures, last, best, held)
 
 
 def learning_rate(stage: StageConfig, step: int) -> float:
@@ -273,19 +291,34 @@ class _Draw:
     object_ids: tuple[str, ...]
 
 
+Draws = dict[tuple[int, int], _Draw]
+"""Draws by their number and piece. They follow from the data, the seed, the sizes of batches and the first layer."""
+
+
 class StepGradients:
     """Forward and backward passes for this process's pieces of one step, with times for each phase.
 
     With ``reuse``, a step takes its objects from that many draws, of which only the newest is made in that step: draw d
     is used in the steps d, d - SPACING, d - 2·SPACING, …, each time with other draws, and then never again. The draws
-    of a step follow from the step alone, so there is nothing to save: a resumed run makes the missing ones.
+    of a step follow from the step alone, so there is nothing to save: a resumed run makes the missing ones. All draws
+    stay in ``kept``, if it is given, and those that are there already are not made again.
     """
 
-    def __init__(self, stage: Stage, averaged: nn.Module, batches: Batches, world: World, *, reuse: int = 1) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        averaged: nn.Module,
+        batches: Batches,
+        world: World,
+        *,
+        reuse: int = 1,
+        kept: Draws | None = None,
+    ) -> None:
         self.stage, self.averaged, self.batches, self.world, self.reuse = stage, averaged, batches, world, reuse
+        self.kept = kept
         self.mine = range(world.rank, batches.pieces, world.size)
         self.object_ids: tuple[str, ...] = ()
-        self._pool: dict[tuple[int, int], _Draw] = {}
+        self._pool: Draws = {}
         self._data_seconds = self._parts_seconds = 0.0
 
     def __call__(self, step: int, share: float) -> dict[str, float]:
@@ -324,6 +357,8 @@ class StepGradients:
         )
 
     def _fresh(self, number: int, piece: int) -> _Draw:
+        if self.kept is not None and (number, piece) in self.kept:
+            return self.kept[number, piece]
         before = time.perf_counter()
         batch = self.batches.piece(number, piece)
         points = batch.points.to(self.world.device)
@@ -332,7 +367,10 @@ class StepGradients:
         seen = self.stage.prepare(batch, random_stream(*self.batches.key, 3, number, piece))
         self._data_seconds += between - before
         self._parts_seconds += time.perf_counter() - between
-        return _Draw(seen, batch.object_ids)
+        draw = _Draw(seen, batch.object_ids)
+        if self.kept is not None:
+            self.kept[number, piece] = draw
+        return draw
 
     def forget(self) -> None:
         """Drops all draws, as they are out of date."""

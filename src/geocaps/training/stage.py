@@ -221,9 +221,9 @@ class ObjectStage(_SecondStage):
         return super().figures(validation, device)
 
 
-SPREAD_STEP, LEAST_SPREAD = 600, 5.0
-"""After this many steps the votes for an object from two viewpoints must differ by this many degrees. At too high a
-rate, Q collapses to a constant within 300 steps and mostly stays one, at 0 to 1 degree; other runs are at 44 to 54."""
+SPREAD_STEP = 600
+"""After this many steps the votes for an object from two viewpoints must differ by ``objective.least_spread``. At too
+high a rate, Q collapses to a constant within 300 steps and mostly stays one; other runs are at 44 to 54 degrees."""
 _SPREAD_OBJECTS = 16
 """Objects of a batch for which the spread is measured: a few suffice to detect a constant, and votes take time."""
 
@@ -266,13 +266,13 @@ class PaperObjectStage(_SecondStage):
         return weighted(terms, one.weights) | {"spread": spread.mean()}
 
     def fault(self, step: int, record: dict[str, float]) -> str | None:
-        if step != SPREAD_STEP or record["spread"] >= LEAST_SPREAD:
+        if step != SPREAD_STEP or record["spread"] >= self.objective.least_spread:
             return None
         return (
             f"the pose votes have collapsed: after {step} steps those from two random viewpoints of one object are "
-            f"{record['spread']:.1f} degrees apart (at least {LEAST_SPREAD:g} are needed), so Q rotates all viewpoints "
-            "alike and will find no pose. Start again at a rate of 1e-4, and raise it when the votes have spread "
-            "(object.hold and object.hold_rate)"
+            f"{record['spread']:.1f} degrees apart (at least {self.objective.least_spread:g} are needed), so Q rotates "
+            "all viewpoints alike and will find no pose. Start again at a rate of 1e-4, and raise it when the votes "
+            "have spread (object.hold and object.hold_rate)"
         )
 
     @torch.no_grad()
