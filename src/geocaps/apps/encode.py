@@ -29,7 +29,7 @@ _ALTERNATIVE = 0.1
 """Other starts are reported as alternatives if they are this probable, relative to the chosen one."""
 _RELIABLE = {-6: 0.2, -5: 0.4, -4: 0.55, -3: 0.75, -2: 0.85, -1: 1.0}
 """Reliability of the probability of a pose with 2^x of the model's points: the share of right poses over the stated
-probability, measured by ``benchmarks/few_points.py`` with the weights of 0.1.0; later ones are less sure by themselves."""
+probability, measured by ``benchmarks/few_points.py`` with the weights of 0.1.0: later ones are less sure themselves."""
 _BATCH = 16
 """Clouds encoded at a time: enough for efficient matrix products, few enough to stay in cache."""
 
