@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from geocaps.evaluation.learned.fitting import System
 from geocaps.geometry.sampling import at_most
 from geocaps.geometry.se3 import Pose
+from geocaps.model.look import CUBE
 from geocaps.model.losses import gather_points
 from geocaps.training.config import Augmentation
 
@@ -129,10 +130,4 @@ def _centred(cloud: Float64[np.ndarray, "n 3"]) -> Float[Tensor, "m 3"]:
 
 def cube_rotations() -> Pose:
     """The 24 rotations that permute the axes with signs, the identity first."""
-    matrices = [
-        np.diag(signs)[list(order)]
-        for order in itertools.permutations(range(3))
-        for signs in itertools.product((1.0, -1.0), repeat=3)
-    ]
-    proper = torch.tensor(np.array([one for one in matrices if np.linalg.det(one) > 0]), dtype=torch.float32)
-    return Pose.from_rotation(proper, torch.zeros(len(proper), 3))
+    return Pose.from_rotation(CUBE, torch.zeros(len(CUBE), 3))
